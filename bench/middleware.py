@@ -23,7 +23,7 @@ _PROGRAM = """
 import asyncio, json, sys, time, timeit
 from uuid import uuid4
 from rota import App
-from rota.core.arguments import Limits
+from rota.core.payloads import Limits
 from rota.runtime.work import Work
 from rota.worker.runners.base import NodeParts
 from rota.worker.runners.loop import LoopRunner

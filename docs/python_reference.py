@@ -32,7 +32,8 @@ from rota.operations.schedules import Schedules
 from rota.operations.statistics import Statistics
 from rota.operations.webhooks import Webhooks
 from rota.operations.workflows import Workflows
-from rota.workflow import RunHandle, Workflow
+from rota.run_handle import RunHandle
+from rota.workflow import Workflow
 
 # What is for Rota's own use in a class that is otherwise for everybody.
 _INTERNAL = {

@@ -16,7 +16,7 @@ from proof.waiting import eventually
 from rota import App
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
-from rota.workflow import RunHandle
+from rota.run_handle import RunHandle
 from tests.support import fault_tasks
 from tests.support.cluster import Cluster
 from tests.support.fault_tasks import breaks

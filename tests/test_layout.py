@@ -76,3 +76,16 @@ def test_tests_are_in_the_room_of_what_they_test() -> None:
 def test_the_files_that_go_first_or_are_slow_exist() -> None:
     named = [*LONGEST_FIRST, *SLOW]
     assert [name for name in named if not (TESTS / f"{name}.py").exists()] == []
+
+
+def test_docstrings_name_their_subject() -> None:
+    """A first sentence such as `What it holds` says nothing to whoever doesn't know it already."""
+    found = [
+        f"{path.relative_to(ROOT)}: {text}"
+        for path, tree in modules(ROOT / "src")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and (text := ast.get_docstring(node)) is not None
+        and text.split()[0] in ("What", "Who", "Whoever", "Whatever", "It", "They")
+    ]
+    assert found == []

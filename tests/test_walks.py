@@ -31,6 +31,8 @@ def _defined(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
                 yield from _defined(node.body, f"{node.name}.")
         elif isinstance(node, ast.Assign):
             yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
 
 
 @pytest.mark.parametrize("title", LIMITS)

@@ -57,9 +57,10 @@ if TYPE_CHECKING:
         Takeover,
     )
     from rota.node import Node
+    from rota.run_handle import RunFailed, RunHandle
     from rota.submission import Submission
     from rota.task import Task
-    from rota.workflow import RunFailed, RunHandle, Workflow
+    from rota.workflow import Workflow
 
 __version__ = "0.1.0"
 
@@ -134,7 +135,8 @@ _HOMES = {
     "rota.core.time.status": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
     "rota.submission": ("Submission",),
     "rota.task": ("Task",),
-    "rota.workflow": ("RunFailed", "RunHandle", "Workflow"),
+    "rota.run_handle": ("RunFailed", "RunHandle"),
+    "rota.workflow": ("Workflow",),
     "rota.node": ("Node",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

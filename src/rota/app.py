@@ -30,11 +30,12 @@ from rota.operations.map_streams import map_stream
 from rota.operations.rota import Rota
 from rota.operations.schedule_changes import Change
 from rota.operations.triggers import Message, Start, make_trigger
+from rota.run_handle import RunHandle
 from rota.store.endpoints import StoredEndpoint
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
-from rota.workflow import RunHandle, Workflow
+from rota.workflow import Workflow
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from rota.core.arguments import plain_json
+from rota.core.payloads import plain_json
 from rota.core.signature import missing
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import MOST_STEPS, Graph
@@ -21,7 +21,8 @@ from rota.core.workflow.model import INLINE, Definition, RuleName, StepDefinitio
 from rota.core.workflow.references import INPUT, STEP, Reference
 from rota.errors import ConfigError, InvalidArguments
 from rota.lib.sync_bridge import sync_bridge
-from rota.workflow import RunHandle, Step, check_type, task_defaults
+from rota.run_handle import RunHandle
+from rota.workflow import Step, check_type, task_defaults
 
 if TYPE_CHECKING:
     from rota.task import Task

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -65,6 +66,14 @@ def check_open_task(name: str) -> str:
             f"task {name!r} is internal: Rota submits its jobs itself. Choose a task of your own"
         )
     return name
+
+
+def _is_smtp_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("smtp", "smtps") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def default_data_dir() -> Path:
@@ -208,6 +217,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError("give database_password or database_password_file, not both")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("tls_cert and tls_key go together: give both, or none")
+        if self.smtp_url is not None and not _is_smtp_url(self.smtp_url):
+            # Not quoted: it may have a password.
+            raise ConfigError(
+                "smtp_url must look like smtps://user:password@mail.example.com:465 or "
+                "smtp://mail.example.com"
+            )
 
     @property
     def lease_seconds(self) -> float:

@@ -145,7 +145,7 @@ class _JobContext:
 
     @property
     def state(self) -> State:
-        """What the app's lifespans have opened in this process: ``ctx.state.pool``."""
+        """The resources that the app's lifespans have opened in this process: ``ctx.state.pool``."""
         found: State = self._channel.state
         return found
 
@@ -318,7 +318,7 @@ class OnceAnswer(msgspec.Struct):
 
 
 class PermitAsk(msgspec.Struct):
-    """What a handler asks for by `limit`. `number` tells its asks apart."""
+    """A request of a handler for a place under a limit. `number` tells its requests apart."""
 
     number: int
     name: str

@@ -99,7 +99,7 @@ class DuplicateJob(SubmitError):
         self.key = key
         by = f"with the unique key {key!r}" if key else "with these arguments"
         super().__init__(
-            f"task {task!r} is unique, and job {job_id} {by} stands for this one. Nothing was "
+            f"task {task!r} is unique, and job {job_id} {by} exists already. Nothing was "
             'submitted; with unique_conflict="return" that job is returned',
             subject=job_id,
         )

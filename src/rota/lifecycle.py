@@ -1,4 +1,4 @@
-"""What an app opens when a worker starts, and closes when it stops: pools, models, clients.
+"""Lifespans: resources that an app opens when a worker starts, and closes when it stops.
 
 Protocol. A lifespan is a generator: what is before its ``yield`` is run before the process takes jobs,
 what is after it when the last of them has ended. Lifespans are begun in the order of their registration
@@ -25,7 +25,7 @@ ChildLifespan: TypeAlias = Callable[["State"], Generator[None, None, None]]
 
 
 class State:
-    """What lifespans leave for handlers, by name: ``ctx.state.pool``. One per app and process."""
+    """Resources of lifespans for handlers, by name: ``ctx.state.pool``. One per app and process."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

@@ -41,7 +41,7 @@ Call: TypeAlias = Callable[[bytes, Any], Any]  # of a payload and a context
 
 
 class Getter(Protocol):
-    """What a scope gives: ``get(type)`` returns a dependency, or an awaitable of one."""
+    """A scope of dependencies: ``get(type)`` returns a dependency, or an awaitable of one."""
 
     def get(self, kind: Any, /) -> Any: ...
 
@@ -205,7 +205,7 @@ def _yielded_again(generator: Generator[Any, Any, Any]) -> RuntimeError:
 
 
 class _Next:
-    """What a middleware calls to run the handler: once."""
+    """The function that a middleware calls, once, to run the handler."""
 
     __slots__ = ("_call", "_context", "_payload", "was_called")
 

@@ -1,4 +1,4 @@
-"""What the pytest plugin loads when a test uses it: sandboxes on schemas that are used again.
+"""Sandboxes of the pytest plugin, on schemas that are used again; loaded when a test uses one.
 
 Protocol. The first test makes a schema, which takes a second. Its tables are emptied when a test ends
 and those that came with rows get them back; the next test takes it. A schema on which something still

@@ -1,4 +1,4 @@
-"""What hooks see of a submit."""
+"""The submit that hooks see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rota.core.arguments import Limits, encode_payload
+from rota.core.payloads import Limits, encode_payload
 
 HEADER_LIMITS = Limits(16_384, 64)
 

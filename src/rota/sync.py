@@ -99,11 +99,12 @@ if TYPE_CHECKING:
     from rota.operations.signals import SignalList
     from rota.operations.webhooks import Names
     from rota.operations.workflows import Infos
+    from rota.run_handle import Declared, RunHandle
     from rota.store.migrate import Migrated
     from rota.store.rows import NewRun
     from rota.store.search import JobFilter, Looked
     from rota.task import Task
-    from rota.workflow import Declared, RunHandle, Workflow
+    from rota.workflow import Workflow
 
 T = TypeVar("T")
 

@@ -28,7 +28,8 @@ from rota import (
     JobFailed,
     ResultUnavailable,
 )
-from rota.core.arguments import Arguments, Limits
+from rota.core.arguments import Arguments
+from rota.core.payloads import Limits
 from rota.testing import Sandbox
 
 
@@ -479,7 +480,8 @@ def test_what_can_be_no_task_is_refused_with_the_reason(app: App) -> None:
 
 _WITH_SETS = """
 import dataclasses, decimal, sys
-from rota.core.arguments import Arguments, Limits
+from rota.core.arguments import Arguments
+from rota.core.payloads import Limits
 
 @dataclasses.dataclass
 class Order:

@@ -72,7 +72,7 @@ async def test_queue_paused(app, sandbox, why, make_node):
     await sandbox.advance(minutes=1)
     assert await why(handle, "queue_paused") == (
         "Queue 'mail' has been paused since 2027-01-05 09:01:00 UTC; `rota queues resume mail` "
-        "goes on."
+        "resumes it."
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rota import App, ConfigError, Fatal, InvalidArguments, Retry
 from rota.context import Context, SyncContext
-from rota.core.arguments import Arguments, Limits, json_depth
+from rota.core.arguments import Arguments
 from rota.core.demand import prefetch, split_demand
 from rota.core.explain import explain
 from rota.core.lifecycle import (
@@ -28,6 +28,7 @@ from rota.core.lifecycle import (
     retry_delay,
     runs_alone,
 )
+from rota.core.payloads import Limits, json_depth
 from rota.core.wheel import Wheel
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
 from rota.runtime.work import Work

@@ -11,8 +11,8 @@ import pytest
 from rota import App, ConfigError, Context, InvalidArguments, Retry, chain, chord, group
 from rota.calls import Call, Partial
 from rota.errors import KeyConflict
+from rota.run_handle import RunFailed
 from rota.testing import Sandbox
-from rota.workflow import RunFailed
 from tests.support.sandboxes import isolated
 
 

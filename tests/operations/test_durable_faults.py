@@ -13,7 +13,7 @@ from rota import App, Retry
 from rota.durable.context import DurableContext
 from rota.lib import failpoints
 from rota.node import Node
-from rota.workflow import RunHandle
+from rota.run_handle import RunHandle
 
 STATEMENTS = (
     "open_function", "record_checkpoints", "call_jobs", "call_run", "wait_for_signal",

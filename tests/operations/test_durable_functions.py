@@ -22,9 +22,9 @@ from rota.errors import (
     WaitTimedOut,
 )
 from rota.model import Run
+from rota.run_handle import RunFailed, RunHandle
 from rota.store.durable_functions import DurableFunctionStore
 from rota.testing import Sandbox
-from rota.workflow import RunFailed, RunHandle
 from tests.support.durable_shop import Shop
 
 DAY = 86_400
@@ -183,7 +183,7 @@ async def test_a_wait_times_out_and_a_later_signal_is_kept_for_the_next(
     assert [each.state for each in await sandbox.app.runs.history(run.id)] == [
         "failed", "succeeded"
     ]  # fmt: skip
-    with pytest.raises(Conflict, match="nobody would take the signal 'go'"):
+    with pytest.raises(Conflict, match="no function would receive the signal 'go'"):
         await run.send("go")
     assert sent.run_id is None
 

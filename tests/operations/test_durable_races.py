@@ -13,9 +13,9 @@ from rota.durable.context import DurableContext
 from rota.errors import CallFailed, LeaseLost
 from rota.node import Node
 from rota.operations.run_advance import RunAdvance
+from rota.run_handle import RunHandle
 from rota.store.durable_functions import DurableFunctionStore
 from rota.testing import Sandbox
-from rota.workflow import RunHandle
 
 
 class Shop:

@@ -11,9 +11,9 @@ from rota.durable.branches import Interrupted
 from rota.durable.context import DurableContext
 from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
+from rota.run_handle import RunHandle
 from rota.store.workflows import WorkflowStore
 from rota.testing import Sandbox
-from rota.workflow import RunHandle
 from tests.support.durable_shop import Shop
 
 

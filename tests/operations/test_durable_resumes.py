@@ -9,8 +9,8 @@ import pytest
 from rota.durable.check import check_replay, history_of
 from rota.durable.context import DurableContext
 from rota.errors import RunCancelled, StepFailed
+from rota.run_handle import RunHandle
 from rota.testing import Sandbox
-from rota.workflow import RunHandle
 from tests.support.durable_shop import Shop
 
 

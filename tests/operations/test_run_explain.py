@@ -45,7 +45,7 @@ async def test_pauses_and_what_nobody_decides_about(sandbox: Sandbox, shop: Shop
     await sandbox.run_due()
     code, sentence = await why(run, "b")
     assert code == "run_paused"
-    assert sentence.endswith("`rota runs resume RUN` goes on.")
+    assert sentence.endswith("`rota runs resume RUN` resumes it.")
     assert (await why(run))[0] == "run_paused"
     await run.resume()
     code, sentence = await why(run, "b")
@@ -69,7 +69,7 @@ async def test_ends_say_why_and_what_to_do(sandbox: Sandbox, shop: Shop) -> None
     await sandbox.run_due()
     code, sentence = await why(run, "a")
     assert (code, sentence.partition(": ")[2]) == (
-        "failed", "a is broken. `rota runs resume RUN` goes on from there.",
+        "failed", "a is broken. `rota runs resume RUN` continues from there.",
     )  # fmt: skip
     code, sentence = await why(run, "b")
     assert code == "upstream_failed"
@@ -80,7 +80,7 @@ async def test_ends_say_why_and_what_to_do(sandbox: Sandbox, shop: Shop) -> None
     assert (await why(run, "mend"))[0] == "succeeded"
     code, sentence = await why(run)
     assert code == "failed"
-    assert "step a failed. `rota runs resume RUN` goes on from the steps" in sentence
+    assert "step a failed. `rota runs resume RUN` continues from the steps" in sentence
     shop.broken = set()
     await run.resume()
     await sandbox.run_due()

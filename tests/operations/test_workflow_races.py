@@ -14,8 +14,8 @@ from proof.waiting import eventually
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.errors import Conflict
+from rota.run_handle import RunHandle
 from rota.testing import Sandbox
-from rota.workflow import RunHandle
 from tests.support.shop import Shop, ended, states
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from proof.waiting import eventually
 from rota import App
-from rota.core.arguments import json_depth
+from rota.core.payloads import json_depth
 from rota.server.problems import Problem
 from rota.server.strict import check_json, has_half_surrogate
 from tests.support.routes import ROUTES

@@ -145,7 +145,7 @@ async def test_within_its_time_a_job_stands_for_others_also_when_it_has_ended(
 async def test_a_second_submit_is_refused_by_an_error_that_names_the_first(app, greet):
     unique = greet.options(unique="waiting", unique_conflict="refuse")
     first = await unique.submit()
-    with pytest.raises(DuplicateJob, match="with these arguments stands for this one") as caught:
+    with pytest.raises(DuplicateJob, match="with these arguments exists already") as caught:
         await unique.submit()
     assert (caught.value.job_id, caught.value.task) == (str(first.id), "greet")
     keyed = greet.options(unique="waiting", unique_conflict="refuse", unique_key="k")

@@ -6,8 +6,9 @@ from typing import Any
 
 from rota import App
 from rota.model import Retry, Run
+from rota.run_handle import RunHandle
 from rota.testing import Sandbox
-from rota.workflow import RunHandle, Workflow
+from rota.workflow import Workflow
 
 
 class Shop:

@@ -152,3 +152,11 @@ async def test_a_worker_without_a_mail_server_says_so(make_app: Callable[..., Ap
         job = await app.webhooks.test(made.id)
         with pytest.raises(JobFailed, match="ROTA_SMTP_URL"):
             await job.result(60)
+
+
+@pytest.mark.parametrize(
+    "url", ["mail.example.com", "https://mail.example.com", "smtp://", "smtp://a:b"]
+)
+def test_an_smtp_url_that_names_no_server_is_refused_at_once(url: str):
+    with pytest.raises(ConfigError, match="smtp_url must look like"):
+        App(smtp_url=url)

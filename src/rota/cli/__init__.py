@@ -81,7 +81,11 @@ def _show_version(wanted: bool) -> None:
 _Version = Annotated[
     bool,
     typer.Option(
-        "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        "--version",
+        callback=_show_version,
+        is_eager=True,
+        help="Show the version and exit.",
+        metavar="",
     ),
 ]
 
@@ -138,6 +142,17 @@ _SCHEDULES = (
     preview,
     forecasts,
 )
+
+# The order of their commands in help texts: what one does first comes first.
+_ORDER = {
+    jobs_group: "submit list show watch logs explain cancel retry discard dead changes undo",
+    schedules_group: "create list show pause resume trigger delete occurrences backfill preview "
+    "forecast audit lint apply import declare",
+}
+for _group, _names in _ORDER.items():
+    _by_name = {one.name: one for one in _group.registered_commands}
+    _group.registered_commands = [_by_name.pop(name) for name in _names.split()]
+    assert not _by_name, f"without a place in the help text: {', '.join(map(str, _by_name))}"
 
 command(cli, "dev", _DAILY, database_only=True)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)

@@ -12,7 +12,7 @@ from rota.cli.times import relative
 
 @command(jobs_group, "changes")
 def changes(session: Session) -> None:
-    """List bulk actions, newest first: what became of their jobs."""
+    """List bulk actions, newest first, with the states of their jobs."""
     found = session.run(session.app.bulk.list())
     session.screen.listing(
         found, "No bulk actions in the last week.", ("when", "by", "outcome", "undo", "id"),

@@ -114,7 +114,7 @@ def list_shards(
     for name in sorted({node.coordinator for node in nodes if node.coordinator}):
         screen.note(f"Shared out by {name}.")
     for fault in sorted({node.coordinator_fault for node in nodes if node.coordinator_fault}):
-        screen.note(f"It does not answer, PostgreSQL stands in for it: {fault}")
+        screen.note(f"It does not answer, so PostgreSQL is used instead: {fault}")
     if any(shard.owner is None for shard in shards):
         screen.note(
             "Shards without an owner are swept by every scheduler; without any scheduler their jobs "

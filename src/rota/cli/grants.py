@@ -15,7 +15,7 @@ def grants(
     purpose: Annotated[Purpose, option("Purpose of the role.", "--for")] = "submit",
     apply: Annotated[bool, option("Run the statements instead of printing them.")] = False,
 ) -> None:
-    """Print or apply the least privileges that a database role needs to submit jobs."""
+    """Print or apply the least privileges of a database role: to submit jobs, or to run nodes."""
     roles = session.installation.database_roles
     statements = (
         session.run(roles.grant(role, purpose)) if apply else roles.statements(role, purpose)

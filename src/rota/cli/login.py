@@ -98,7 +98,7 @@ def _log_in(
     url = clean_url(server)
     if is_clear_text(url) and not insecure:
         raise ConfigError(
-            f"{url} is not encrypted: whoever is on the way could read the token. Use https, or give "
+            f"{url} is not encrypted: others on the network could read the token. Use https, or give "
             "--insecure where the network is trusted"
         )
     host = urlsplit(url).netloc.replace(":", "-").replace("[", "").replace("]", "")

@@ -12,6 +12,7 @@ from rota.cli.queues import group
 from rota.cli.session import Session, command
 from rota.files import queue_changes as changing
 from rota.files.yaml_queues import read_queues, write_queues
+from rota.operations.queues import unknown_queue
 
 
 @command(group, "apply")
@@ -49,7 +50,7 @@ def export(
     present = session.run(changing.read_present(session.app))
     missing = [name for name in names or () if name not in present]
     if missing:
-        raise changing.unknown_queue(missing[0], present)
+        raise unknown_queue(missing[0], list(present))
     wanted = names or [name for name, one in present.items() if one.settings or one.weights]
     chosen = {name: present[name] for name in wanted}
     if session.screen.structured:

@@ -22,7 +22,7 @@ group = typer.Typer(help="List, pause, resume and configure queues.")
 @callback(group)
 @command(group, "list")
 def list_queues(session: Session) -> None:
-    """List queues: how full they are, and whether they are paused."""
+    """List queues with the numbers of their jobs, their lag and their state."""
     queues = session.run(session.app.queues.list())
     numbers = ("ready", "running", "scheduled", "lag", "max run time", "max depth")
     session.screen.listing(
@@ -178,7 +178,7 @@ def set_weight(
     key: Annotated[str, argument("KEY", "The fairness key; '' for jobs without one.")],
     weight: Annotated[str, argument("WEIGHT", "Its weight: 0.5, 10; none for the default, 1.")],
 ) -> None:
-    """Set the weight of a fairness key: what it gets in relation to others."""
+    """Set the weight of a fairness key: its part of the slots, relative to other keys."""
     try:
         number = None if weight == "none" else float(weight)
     except ValueError:

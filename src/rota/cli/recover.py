@@ -21,7 +21,7 @@ def recover(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Manage the return of a restored or copied database: show what would run, ask, let nodes start.
+    """Resume on a restored or copied database: show what may have run, ask, and let nodes start.
 
     Nodes refuse such a database until then. Stop them all first. Jobs that may run once at most, and may
     have run after the backup was made, are listed, and their queues are paused.
@@ -51,7 +51,9 @@ def _show(session: Session, found: Recovery) -> None:
         word for word, is_so in (("copied", found.copied), ("restored", found.restored)) if is_so
     ]
     screen.say(
-        f"this database was {' and '.join(what)}" if what else "this database is in its place"
+        f"this database was {' and '.join(what)}"
+        if what
+        else "this database was neither copied nor restored"
     )
     if found.last_seen is not None:
         gap = format_duration(max((found.now - found.last_seen).total_seconds(), 0))

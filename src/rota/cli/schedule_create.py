@@ -99,7 +99,7 @@ def create(
     about: Annotated[str | None, option("Description.")] = None,
     app: options.AppOption = None,
 ) -> None:  # fmt: skip
-    """Create a schedule, or change it from now on. An omitted option has its default."""
+    """Create a schedule, or replace it from now on. Omitted options get their defaults."""
     job_options = given(
         queue=queue, priority=priority, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
         max_attempts=max_attempts,

@@ -151,8 +151,11 @@ def lint_schedules(
     ] = 100,
     strict: Annotated[bool, option("Exit with 1 on any warning.")] = False,
 ) -> None:
-    """Check schedules for problems: clock changes, too many at once, too often for their duration, an
-    end soon, an unregistered task, or arguments that the task doesn't take."""
+    """Check schedules for problems, such as clock changes, overlaps and unregistered tasks.
+
+    It reports rules that a clock change affects, too many schedules at one time, runs that take longer
+    than their interval, rules that end soon, and tasks that are unknown or take other arguments.
+    """
     schedules = session.app.schedules
     warnings = session.run(schedules.lint(herd))
     known = count(len(session.run(schedules.list())), "schedule")

@@ -115,7 +115,7 @@ def declare(
     session: Session,
     reference: Annotated[str, argument("MODULE:APP", "App that declares the schedules.")],
 ) -> None:
-    """Declare the schedules of an app's code, also after a rollback.
+    """Apply the schedules that an app's code declares, also after a rollback.
 
     Schedulers do this when they start, but don't restore a set that another release has superseded. This
     command does. Schedules that the app no longer declares are deleted.

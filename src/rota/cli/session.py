@@ -31,7 +31,7 @@ Body = TypeVar("Body", bound=Callable[..., None])
 _PANEL = "Common options"
 _COMMON: dict[str, Any] = {
     "output": Annotated[Output | None, option("Output format.", "--output", "-o", panel=_PANEL)],
-    "as_json": Annotated[bool | None, option("Output JSON.", "--json", panel=_PANEL)],
+    "as_json": Annotated[bool | None, option("Output JSON.", "--json", panel=_PANEL, metavar="")],
     "database_url": Annotated[
         str | None,
         option("Database to use. (default: ROTA_DATABASE_URL)", metavar="URL", panel=_PANEL),
@@ -224,9 +224,10 @@ def _with_session(body: Callable[..., None], database_only: bool = False) -> Cal
 
 
 def _without_negation(parameter: inspect.Parameter) -> inspect.Parameter:
-    """Name a flag `--name` alone: typer would add `--no-name`."""
+    """Name a flag `--name` alone: typer would add `--no-name`, and `<bool>` to its help."""
     if get_args(parameter.annotation)[:1] == (bool,):
         info = parameter.annotation.__metadata__[0]
+        info.metavar = ""
         if info.default is ...:  # in Annotated, the first name is stored as `default`
             info.default = f"--{parameter.name.replace('_', '-')}"
     return parameter

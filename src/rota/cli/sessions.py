@@ -21,7 +21,7 @@ def list_sessions(session: Session) -> None:
     """List the sessions of logged-in browsers, newest first."""
     found = session.run(session.installation.sessions.list(None))
     session.screen.listing(
-        found, "Nobody is logged in. Print a login link: rota login",
+        found, "No user is logged in. Print a login link: rota login",
         ("session", "user", "roles", "since", "until"),
         (
             (

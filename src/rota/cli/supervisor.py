@@ -54,7 +54,7 @@ _HEALTHY = 60.0  # seconds after which a worker counts as having started well
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a supervisor is to keep: processes, what one has, and what they serve."""
+    """The processes that a supervisor keeps running: how many, their slots, and what they serve."""
 
     reference: str
     least: int = 0

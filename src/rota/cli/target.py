@@ -1,4 +1,4 @@
-"""What a command works on: a database, or a server.
+"""The target of a command: a database or a server.
 
 1. `--server` or `--profile`: a server. `--database-url`: a database. Both is an error.
 2. `ROTA_SERVER` or `ROTA_PROFILE`: a server.
@@ -43,7 +43,7 @@ class Server(msgspec.Struct, frozen=True):
             )
         if is_clear_text(self.url) and os.environ.get("ROTA_INSECURE") != "true":
             raise ConfigError(
-                f"{self.url} is not encrypted: whoever is on the way could read the token. Use https, "
+                f"{self.url} is not encrypted: others on the network could read the token. Use https, "
                 "or set ROTA_INSECURE=true where the network is trusted"
             )
         verify: str | bool = self.ca or True

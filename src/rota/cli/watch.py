@@ -17,7 +17,7 @@ from rota.cli.session import Session, command
 from rota.handle import JobFailed, JobHandle
 from rota.lib.display import draw_bar, printable, terminal_bars
 from rota.model import Job, Run
-from rota.workflow import RunFailed, RunHandle
+from rota.run_handle import RunFailed, RunHandle
 
 
 @command(jobs_group, "watch")

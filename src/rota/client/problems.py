@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rota.client.transport import Response
+from rota.client.wire import Problem
 from rota.errors import (
     AccessDenied,
     ConfigError,
@@ -40,31 +41,12 @@ _BY_STATUS: dict[int, type[RotaError]] = {
 _LONGEST_WAIT = 3600.0
 
 
-class _Field(msgspec.Struct):
-    name: str
-    message: str
-
-
-class _Problem(msgspec.Struct):
-    title: str = ""
-    detail: str = ""
-    code: str = ""
-    subject: str = ""
-    key: str = ""
-    task: str = ""
-    quota: str = ""
-    depth: int | None = None
-    max_depth: int | None = None
-    request_id: str = ""
-    fields: list[_Field] = []
-
-
 def error_from(response: Response) -> RotaError:
     """Return the exception of an error response, with its code, status, fields and request id."""
     try:
-        problem = msgspec.json.decode(response.body, type=_Problem)
+        problem = msgspec.json.decode(response.body, type=Problem)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        problem = _Problem()  # a proxy's page
+        problem = Problem()  # a proxy's page
     error = make_error(problem.code, problem.detail or problem.title, response.status)
     if problem.code == "key-conflict":
         error = KeyConflict(problem.key, problem.subject)

@@ -48,6 +48,27 @@ from rota.model import (
 )
 
 
+class ProblemField(msgspec.Struct, frozen=True):
+    name: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body of an error response, as far as a client reads it."""
+
+    title: str = ""
+    detail: str = ""
+    code: str = ""
+    subject: str = ""
+    key: str = ""
+    task: str = ""
+    quota: str = ""
+    depth: int | None = None
+    max_depth: int | None = None
+    request_id: str = ""
+    fields: list[ProblemField] = []
+
+
 class NewJobDict(TypedDict, total=False):
     """A job for `submit_many`: `task`, and whatever else `submit` takes."""
 
@@ -165,7 +186,7 @@ class ScheduleChanges(msgspec.Struct, frozen=True):
 
 
 class TaskSignatures(msgspec.Struct, frozen=True):
-    """What a task takes, by its live releases. Null: no node has registered it."""
+    """The signatures of a task, one for each of its live releases. Null: no node has registered it."""
 
     task: str
     signatures: Sequence[Signature] | None

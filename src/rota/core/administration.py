@@ -1,4 +1,4 @@
-"""What operators see of an installation: tokens, users, namespaces, endpoints, webhooks, changes.
+"""Nouns of an installation: tokens, users, namespaces, endpoints, webhooks, changes.
 
 Server and client share these structs, and the client must not load the store to read an answer.
 """
@@ -198,7 +198,7 @@ class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """What a check-up found. `healthy`: without a problem; there may be warnings."""
+    """The findings of a check-up. `healthy`: without a problem; there may be warnings."""
 
     healthy: bool
     findings: list[Finding]

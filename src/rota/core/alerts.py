@@ -32,7 +32,7 @@ _KINDS = {
 
 
 class QueueFacts(Protocol):
-    """What alerts need to know of a queue."""
+    """The facts about a queue that alerts depend on."""
 
     name: str
     paused_at: datetime | None
@@ -41,7 +41,7 @@ class QueueFacts(Protocol):
 
 
 class NodeFacts(Protocol):
-    """What alerts need to know of a node."""
+    """The facts about a node that alerts depend on."""
 
     @property
     def id(self) -> UUID: ...
@@ -56,7 +56,7 @@ class NodeFacts(Protocol):
 
 
 class Mark(Protocol):
-    """What somebody has said of an alert."""
+    """An acknowledgement or a silence of an alert."""
 
     @property
     def acknowledged_at(self) -> datetime | None: ...
@@ -107,7 +107,7 @@ def of_queues(queues: Iterable[QueueFacts], now: datetime, more_late: int = 0) -
     for queue in queues:
         show = Remedy("show_queue", queue.name, f"Queue {queue.name}")
         if queue.paused_at is not None:
-            held = f", {_counted(queue.ready, 'job')} in it" if queue.ready.value else ""
+            held = f", {_counted(queue.ready)} in it" if queue.ready.value else ""
             found.append(Alert(
                 key=f"queue-paused:{queue.name}", severity="warning", latest_at=queue.paused_at,
                 text=f"Queue {queue.name} is paused{held}",
@@ -118,7 +118,7 @@ def of_queues(queues: Iterable[QueueFacts], now: datetime, more_late: int = 0) -
                 key=f"queue-late:{queue.name}", severity="problem",
                 latest_at=now - timedelta(seconds=queue.lag),
                 text=f"Queue {queue.name} is late by {format_duration(queue.lag)}, "
-                     f"{_counted(queue.ready, 'job')} ready",
+                     f"{_counted(queue.ready)} ready",
                 remedies=(show, Remedy("show_ready", queue.name, "Ready jobs")),
             ))  # fmt: skip
     return found
@@ -203,5 +203,5 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _counted(count: Count, noun: str) -> str:
-    return ("" if count.exact else "about ") + _count(count.value, noun)
+def _counted(count: Count) -> str:
+    return ("" if count.exact else "about ") + _count(count.value, "job")

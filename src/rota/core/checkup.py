@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a database server says about itself. None: the role may not see it, or there is none."""
+    """The facts about a database server. None: the role may not see it, or there is none."""
 
     version: str
     number: int
@@ -147,7 +147,7 @@ def judge_transactions(facts: ServerFacts) -> Iterator[Finding]:
         age = format_duration(facts.oldest_prepared)
         yield Finding(
             "transactions", "problem", f"a prepared transaction is {age} old: nothing can be vacuumed",
-            "look into pg_prepared_xacts, and commit or roll back what nobody will finish",
+            "look into pg_prepared_xacts, and commit or roll back transactions that nobody will finish",
         )  # fmt: skip
     oldest = facts.oldest_transaction
     if oldest is not None and oldest > _LONG_TRANSACTION:
@@ -185,7 +185,7 @@ def judge_replication(standbys: Sequence[Standby], slots: Sequence[Slot]) -> Ite
         if slot.kept_bytes is not None and slot.kept_bytes > _MUCH_LOG:
             yield Finding(
                 "replication", "problem",
-                f"nobody reads slot {slot.name}: it keeps {slot.kept_bytes / 2**30:,.0f} GB of log",
+                f"slot {slot.name} has no reader: it keeps {slot.kept_bytes / 2**30:,.0f} GB of log",
                 f"bring its standby back, or: select pg_drop_replication_slot('{slot.name}')",
             )  # fmt: skip
     if not standbys:
@@ -250,7 +250,7 @@ def judge_tokens(facts: TokenFacts) -> Iterator[Finding]:
     if facts.unused:
         yield Finding(
             "tokens", "warning", f"{facts.unused} tokens were not used for 90 days",
-            "revoke what nobody needs: `rota tokens revoke`",
+            "revoke tokens that are not needed: `rota tokens revoke`",
         )  # fmt: skip
     if not facts.ending and not facts.unused:
         advice = f"{facts.endless} never end: give new ones --expires" if facts.endless else ""

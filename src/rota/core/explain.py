@@ -85,7 +85,7 @@ def _scheduled(facts: Mapping[str, Any]) -> Explanation:
         return Explanation(
             "being_released",
             f"It has been due for {_span(now - due)}; a scheduler is about to release it."
-            + (f" {fault}; PostgreSQL stands in for it." if fault else ""),
+            + (f" {fault}; PostgreSQL is used instead." if fault else ""),
         )
     if facts["attempt"] > 0:
         return Explanation(
@@ -104,7 +104,7 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
         return Explanation(
             "queue_paused",
             f"Queue {_queue(facts)!r} has been paused since {_moment(facts['paused_at'])}; "
-            f"`rota queues resume {_queue(facts)}` goes on.",
+            f"`rota queues resume {_queue(facts)}` resumes it.",
         )
     if (blocked := _no_server(facts)) is not None:
         return blocked

@@ -1,4 +1,4 @@
-"""How an annotation says that a parameter is injected."""
+"""Annotations of parameters that are injected."""
 
 from __future__ import annotations
 

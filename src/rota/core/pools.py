@@ -33,7 +33,7 @@ class QueueLoad(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pool may have: slots, and how many come at least when it grows from nothing."""
+    """The bounds of a pool: its slots, and how many it has at least when it grows from none."""
 
     least: int = 0
     most: int = 1_000_000

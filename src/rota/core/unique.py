@@ -26,7 +26,7 @@ _PLAIN = 200  # characters: a longer key of several arguments is stored as a dig
 
 
 class Options(Protocol):
-    """What a task declares, or a submit says. None: nothing."""
+    """The options of unique jobs, as a task declares or a submit gives them. None: not given."""
 
     @property
     def unique(self) -> Any: ...
@@ -43,7 +43,7 @@ class Options(Protocol):
 
 
 class Unique(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a job is to be unique, on its way to rota.submit_unique(). Without a key: by its arguments."""
+    """The terms on which a job is unique, for rota.submit_unique(). Without a key: by its arguments."""
 
     per: str  # waiting, unfinished, window, debounce or throttle
     key: str | None = None

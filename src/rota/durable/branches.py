@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Watch(Protocol):
-    """Who looks whether all branches wait: see `rota.durable.replay`."""
+    """The object that checks whether all branches wait: see `rota.durable.replay`."""
 
     branches: set[Branch]
 
@@ -34,7 +34,7 @@ class Mismatch(Left):
 
 
 class Wait(asyncio.Future[None]):
-    """What a branch waits for outside of the function."""
+    """A wait of a branch for something outside of the function."""
 
     joined_by: str | None = None
     is_step = False  # one that waits for its next try
@@ -82,8 +82,8 @@ def _throwing(coroutine: Coroutine[Any, Any, Any], error: BaseException) -> Call
 
 
 class FailedAt(NamedTuple):
-    """What of the history an exception comes from: there a resume begins. `kept`: what has a higher
-    number, and was done beside it: other branches of a gather that did not fail."""
+    """The entry of the history that an exception comes from; a resume begins there. `kept`: entries
+    with a higher number that were made beside it, by other branches of a gather, which did not fail."""
 
     number: int
     kept: frozenset[int] = frozenset()

@@ -18,8 +18,8 @@ from rota.durable.replay import Replay
 from rota.durable.sync import SyncDurableContext, run_in_thread
 from rota.errors import ConfigError, LeaseLost, RunCancelled, StoreUnavailable
 from rota.model import Outcome, OutcomeKind, Retry
+from rota.run_handle import RunHandle
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
-from rota.workflow import RunHandle
 
 if TYPE_CHECKING:
     from rota.operations.runs import Runs

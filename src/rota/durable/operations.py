@@ -1,4 +1,4 @@
-"""What a durable function does through its context: steps, calls, sleeps and waits for signals."""
+"""The operations of a durable function on its context: steps, calls, sleeps and waits for signals."""
 
 from __future__ import annotations
 

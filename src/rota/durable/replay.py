@@ -278,12 +278,12 @@ class Replay:
         raise RunCancelled("the run is being cancelled")
 
     def cancel_found(self) -> None:
-        """What the function waited for was closed by the cancel: so it is told."""
+        """Note that a cancel closed what the function waited for, so that the function is told."""
         if self._told_at is None:
             self._told_at = self.next_number - 1
 
     def untell(self, names: Collection[str], branches: Collection[str]) -> None:
-        """What losers of a race were told of the cancel, the function hasn't heard: it is told again."""
+        """Tell the function of the cancel again if only losers of a race were told of it."""
         lost = {
             name
             for name, each in self._known.items()

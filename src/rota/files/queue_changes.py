@@ -7,16 +7,14 @@ finished by running it again.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from rota.app import App
 from rota.core.keys import Rate
 from rota.core.time.interval import duration_text
-from rota.errors import NotFound
 from rota.files.changes import Change, compare
-from rota.files.yaml_queues import DEFAULTS, QueueFile
-from rota.model import QueueStatus
+from rota.files.yaml_queues import QueueFile
+from rota.operations.queues import DEFAULTS, settings_of
 
 
 async def read_present(app: App, names: Container[str] = ()) -> dict[str, QueueFile]:
@@ -29,21 +27,9 @@ async def read_present(app: App, names: Container[str] = ()) -> dict[str, QueueF
         has_weights = queue.policy == "fair" or queue.name in names
         shares = await app.queues.shares(queue.name) if has_weights else ()
         weights = {share.key: share.weight for share in shares if share.weight != 1}
-        found[queue.name] = QueueFile(_settings(queue), weights)
+        settings = {k: v for k, v in settings_of(queue).items() if v != DEFAULTS[k]}
+        found[queue.name] = QueueFile(settings, weights)
     return found
-
-
-def _settings(queue: QueueStatus) -> dict[str, Any]:
-    rate = None
-    if queue.rate_count is not None:
-        rate = Rate(queue.rate_count, queue.rate_period or 1.0, queue.rate_burst or 1)
-    values = {
-        "policy": queue.policy, "max_run_time": queue.max_run_time,
-        "concurrency": queue.concurrency, "concurrency_per_key": queue.concurrency_per_key,
-        "rate": None if rate is None else str(rate), "rate_burst": None if rate is None else rate.burst,
-        "max_depth": queue.max_depth,
-    }  # fmt: skip
-    return {field: value for field, value in values.items() if value != DEFAULTS[field]}
 
 
 def difference(
@@ -73,12 +59,6 @@ def _flat(one: QueueFile) -> dict[str, Any]:
         settings["max_run_time"] = duration_text(settings["max_run_time"])
     weights = {f"weights.{key}": weight for key, weight in one.weights.items() if weight != 1}
     return settings | weights
-
-
-def unknown_queue(name: str, present: Iterable[str]) -> NotFound:
-    near = get_close_matches(name, list(present), 1)
-    meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
-    return NotFound(f"there is no queue {name!r}{meant}", subject=name)
 
 
 async def apply(

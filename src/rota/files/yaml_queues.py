@@ -31,17 +31,11 @@ from rota.errors import ConfigError, InvalidArguments
 from rota.files.yaml_nodes import Place, Problems, QuotingDumper, Source, Value, read_document
 from rota.files.yaml_values import converted, duration, once, shown, whole
 from rota.model import QueuePolicy
-from rota.operations.queues import check_depth, check_run_time, check_weight
-
-# The settings of a queue, and what they are when nobody has set them.
-DEFAULTS: Mapping[str, Any] = {
-    "policy": "priority", "max_run_time": None, "concurrency": None, "concurrency_per_key": None,
-    "rate": None, "rate_burst": None, "max_depth": None,
-}  # fmt: skip
+from rota.operations.queues import DEFAULTS, check_depth, check_run_time, check_weight
 
 
 class QueueFile(msgspec.Struct, frozen=True):
-    """What a file says of a queue: its settings, and the weights of its fairness keys."""
+    """A queue in a file: its settings, and the weights of its fairness keys."""
 
     settings: dict[str, Any]
     weights: dict[str, float]

@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rota.core.arguments import Limits, encode_payload
+from rota.core.payloads import Limits, encode_payload
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
 from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule, make_spec
 from rota.errors import ConfigError, SubmitError

@@ -41,7 +41,7 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]+)+")
 
 
 class User(msgspec.Struct, frozen=True):
-    """Somebody whom the host knows, and what they may do here.
+    """A user of the host application, with their roles.
 
     `role` holds in all namespaces, unless `namespaces` names the roles in some.
     """

@@ -27,7 +27,7 @@ _TLS_OPTIONS = ("ca", "cert", "key")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a part is, and how to get in. `hosts` are `name:port`."""
+    """The address of a service, with its credentials. `hosts` are `name:port`."""
 
     scheme: str
     tls: bool = False

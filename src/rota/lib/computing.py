@@ -1,4 +1,4 @@
-"""Where schedules are compiled and expanded, which may take a while.
+"""The place where schedules are compiled and expanded, which may take a while.
 
 By default that is where they are asked for. A server, whose loop serves everybody, puts something else
 in its place (`rota.server.calculation`). Nothing that is computed may touch the loop or a connection.

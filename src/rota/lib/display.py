@@ -20,7 +20,7 @@ _COLORS = {
 
 
 class Bar(NamedTuple):
-    """How far something has come. Without a total, nobody knows how far it is."""
+    """The progress of something. Without a total, its end is not known."""
 
     words: str
     done: float
@@ -28,7 +28,7 @@ class Bar(NamedTuple):
 
 
 class Shown(Protocol):
-    """What can be shown: a `Job` or a `Run`."""
+    """A `Job` or a `Run`, which can be shown."""
 
     @property
     def state(self) -> str: ...

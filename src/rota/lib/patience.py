@@ -1,4 +1,4 @@
-"""How long somebody waits who was told to try again later."""
+"""The wait of a caller that was told to try again later."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ _PATTERNS = (
 
 
 def secrets_of(settings: Settings) -> set[str]:
-    """What in these settings nobody should read in a log."""
+    """Return the values in these settings that must not be in a log."""
     found: set[str] = set()
     if settings.oidc_client_secret:
         found.add(settings.oidc_client_secret)

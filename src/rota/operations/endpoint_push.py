@@ -66,7 +66,9 @@ class EndpointTask(Task[..., Any]):
 
     async def _push(self, payload: bytes, context: Context) -> Any:
         if context._connection is not None:
-            raise Fatal(f"endpoint {self.name!r} can't run exactly_once: its job says so")
+            raise Fatal(
+                f"endpoint {self.name!r} can't run exactly_once jobs: submit it with another guarantee"
+            )
         terms = await self._terms()
         target = await self._target(terms)
         info = context.job

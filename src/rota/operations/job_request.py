@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.config import check_name, check_open_task
-from rota.core.arguments import Limits, check_payload, encode_payload
+from rota.core.payloads import Limits, check_payload, encode_payload
 from rota.core.unique import ThrottleKeep, Unique, UniqueConflict, UniqueScope
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName

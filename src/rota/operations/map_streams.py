@@ -17,9 +17,10 @@ from rota.errors import ConfigError, Conflict
 from rota.lib.ids import new_id
 from rota.operations.map_chunks import Chunker, chosen_size
 from rota.operations.run_advance import RunAdvance
+from rota.run_handle import RunHandle
 from rota.store.maps import MapStore, NewChunk
 from rota.task import Task
-from rota.workflow import RunHandle, Workflow
+from rota.workflow import Workflow
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota

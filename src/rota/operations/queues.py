@@ -27,6 +27,11 @@ from rota.store.depths import DepthStore
 from rota.store.limits import LimitStore
 
 MOST_DEPTH = 2**53
+# The settings of a queue, and their values in a queue for which nobody has set them.
+DEFAULTS: Mapping[str, Any] = {
+    "policy": "priority", "max_run_time": None, "concurrency": None, "concurrency_per_key": None,
+    "rate": None, "rate_burst": None, "max_depth": None,
+}  # fmt: skip
 _LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
 
@@ -39,23 +44,20 @@ class Queues(Operations):
 
     async def get(self, name: str) -> QueueStatus:
         """Return one queue; `NotFound` when no job has been in it and no task declares it."""
-        for queue in await self.list():
-            if queue.name == name:
-                return queue
-        return await self._declared(name)
+        found = await (await self._rota.store()).list_queues(self._namespace, name)
+        return found[0] if found else await self._declared(name)
 
     async def settings(self, name: str) -> QueueStatus:
         """Return a queue without counting its jobs: quick, however many there are."""
         store = await self._rota.store()
-        return await store.queue_settings(self._namespace, name) or await self._declared(name)
+        found = await store.list_queues(self._namespace, name, counted=False)
+        return found[0] if found else await self._declared(name)
 
     async def _declared(self, name: str) -> QueueStatus:
         """Return a queue without jobs, which some task declares."""
         known = await (await self._rota.store()).known_queues(self._namespace)
         if name not in known:
-            near = get_close_matches(name, known, 1)
-            meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
-            raise NotFound(f"there is no queue {name!r}{meant}", subject=name)
+            raise unknown_queue(name, known)
         return QueueStatus(
             namespace=self._namespace, name=name, paused_at=None, ready=0, running=0,
             scheduled=0, lag=None,
@@ -90,9 +92,7 @@ class Queues(Operations):
         store = await self._rota.store()
         async with self._changing_field("resume", name, "paused_at", True):
             if not await store.resume_queue(self._namespace, name):
-                raise NotFound(
-                    f"there is no queue {name!r}; `rota queues` lists them", subject=name
-                )
+                raise unknown_queue(name)
         return await self.get(name)
 
     async def set_max_run_time(
@@ -199,7 +199,7 @@ class Queues(Operations):
         async with self._changing("set", f"queue {name}") as change:
             before: dict[str, Any] = {}
             try:
-                before = _settings_of(await self.get(name))
+                before = settings_of(await self.get(name))
             except NotFound:
                 if must_exist:
                     raise
@@ -219,7 +219,7 @@ class Queues(Operations):
                 check_depth(max_depth)
                 await depths.set_max_depth(self._namespace, name, max_depth)
             queue = await self.get(name)
-            after = _settings_of(queue)
+            after = settings_of(queue)
             changed = [field for field in after if before.get(field) != after[field]]
             change.before = {field: before[field] for field in changed if field in before} or None
             change.after = {field: after[field] for field in changed}
@@ -302,9 +302,9 @@ class Queues(Operations):
             self._check_unchanged(entry, weight == after["weight"])
             await self.set_weight(name, key, before.get("weight"))
             return
-        now = _settings_of(await self.get(name))
+        now = settings_of(await self.get(name))
         self._check_unchanged(entry, all(now[field] == after[field] for field in after))
-        given = {field: before.get(field, _UNSET_QUEUE[field]) for field in after}
+        given = {field: before.get(field, DEFAULTS[field]) for field in after}
         await self.configure(name, **given)
 
     @staticmethod
@@ -380,30 +380,35 @@ async def count_soon(store: DepthStore, namespace: str, queue: str) -> None:
             raise
 
 
+def unknown_queue(name: str, known: Sequence[str] = ()) -> NotFound:
+    near = get_close_matches(name, known, 1)
+    meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
+    return NotFound(f"there is no queue {name!r}{meant}", subject=name)
+
+
 class _Limits(NamedTuple):
     concurrency: int | None = None
     per_key: int | None = None
     rate: Rate | None = None
 
 
+def rate_of(queue: QueueStatus) -> Rate | None:
+    if queue.rate_count is None:
+        return None
+    return Rate(queue.rate_count, queue.rate_period or 1.0, queue.rate_burst or 1)
+
+
 def _limits_of(queue: QueueStatus) -> _Limits:
-    count, period, burst = queue.rate_count, queue.rate_period, queue.rate_burst
-    rate = None if count is None else Rate(count, period or 1.0, burst or 1)
-    return _Limits(queue.concurrency, queue.concurrency_per_key, rate)
+    return _Limits(queue.concurrency, queue.concurrency_per_key, rate_of(queue))
 
 
-def _settings_of(queue: QueueStatus) -> dict[str, Any]:
+def settings_of(queue: QueueStatus) -> dict[str, Any]:
+    """Return the settings of a queue, as `configure` takes them."""
     limits = _record(_limits_of(queue))
     return {
         "policy": queue.policy, "max_run_time": queue.max_run_time, **limits,
         "max_depth": queue.max_depth,
     }  # fmt: skip
-
-
-_UNSET_QUEUE: Mapping[str, Any] = {
-    "policy": "priority", "max_run_time": None, "concurrency": None, "concurrency_per_key": None,
-    "rate": None, "rate_burst": None, "max_depth": None,
-}  # fmt: skip
 
 
 def _record(limits: _Limits) -> dict[str, Any]:

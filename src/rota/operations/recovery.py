@@ -81,7 +81,7 @@ class ScheduleGap(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a restored database. `may_have_run`: at most 10,000. `paused`: queues, as
+    """The result of a recovery. `may_have_run`: at most 10,000. `paused`: queues, as
     namespace/name. `tokens_from`: those of new claims are above it."""
 
     installation: str | None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rota.config import Settings
-from rota.core.arguments import Limits
+from rota.core.payloads import Limits
 from rota.core.time.schedule import make_spec
 from rota.handle import JobHandle
 from rota.operations.alerts import Alerts

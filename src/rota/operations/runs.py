@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from rota.config import Settings
-from rota.core.arguments import encode_payload
 from rota.core.explain import Explanation
+from rota.core.payloads import encode_payload
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import CheckpointKind, Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
@@ -34,6 +34,7 @@ from rota.model import (
 from rota.operations.members import Members, progress_of
 from rota.operations.run_advance import RunAdvance
 from rota.operations.run_explain import explain
+from rota.run_handle import Declared, RunHandle
 from rota.store.changes import Change, changing, current_actor
 from rota.store.drivers import start_through, start_through_sync
 from rota.store.durable_functions import DurableFunctionStore
@@ -43,7 +44,6 @@ from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
 from rota.submission import apply_hooks
 from rota.task import Task
-from rota.workflow import Declared, RunHandle
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -481,12 +481,12 @@ class Runs:
     ) -> SignalSent:
         """Send a signal to a run of a durable function, which takes it with ``ctx.wait(signal)``.
 
-        Raises `Conflict` for a run that has ended: nobody would take it.
+        Raises `Conflict` for a run that has ended: no function would receive it.
         """
         run = await self.get(id)
         if run.ended_at is not None:
             raise Conflict(
-                f"run {run.id} has already {run.state}: nobody would take the signal {signal!r}",
+                f"run {run.id} has already {run.state}: no function would receive the signal {signal!r}",
                 code="ended", subject=run.id,
             )  # fmt: skip
         return await self._rota.signals.send(signal, str(run.id), payload, once=once)

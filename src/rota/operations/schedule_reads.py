@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.core.arguments import encode_payload
+from rota.core.payloads import encode_payload
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned, Watched, lint
 from rota.core.time.recurrence import Recurrence

@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from rota.config import check_open_task
-from rota.core.arguments import encode_payload
 from rota.core.declarations import Verdict
+from rota.core.payloads import encode_payload
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec

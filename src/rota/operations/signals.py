@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rota.config import check_name
-from rota.core.arguments import encode_payload
+from rota.core.payloads import encode_payload
 from rota.errors import InvalidArguments
 from rota.lib.ids import new_id
 from rota.model import Signal, SignalSent

@@ -11,8 +11,8 @@ from uuid import UUID
 import msgspec
 
 from rota.config import check_open_task
-from rota.core.arguments import encode_payload
 from rota.core.codec import ResultReader
+from rota.core.payloads import encode_payload
 from rota.errors import DuplicateJob, InvalidArguments, KeyConflict
 from rota.handle import JobHandle
 from rota.lib import tracing

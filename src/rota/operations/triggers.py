@@ -40,7 +40,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """What code declares of a trigger with `App.on`."""
+    """A trigger that code declares with `App.on`."""
 
     name: str
     task: str

@@ -20,7 +20,7 @@ from rota.store.workflows import WorkflowStore
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
-    from rota.workflow import Declared
+    from rota.run_handle import Declared
 
 Infos: TypeAlias = list[WorkflowInfo]
 

@@ -196,7 +196,7 @@ class Verdicts:
         if work.guarantee is not Guarantee.AT_MOST_ONCE:
             self.give_back(work)
             return
-        message = "its worker doesn't know of it any more; at_most_once is not run again"
+        message = "its worker no longer has it, and at_most_once is not run again"
         outcome = Outcome(OutcomeKind.LOST, failure=Failure("NodeLost", message))
         verdict = End(State.FAILED, work.crashes, outcome.failure)
         self._apply(work, outcome, verdict, ran, _NOW)

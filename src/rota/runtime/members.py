@@ -13,7 +13,7 @@ NULL = msgspec.Raw(b"null")
 
 
 class ChunkBody(msgspec.Struct, kw_only=True):
-    """What a chunk's runner is given in place of arguments."""
+    """The members of a chunk, which its runner is given in place of arguments."""
 
     first: int
     done: int
@@ -37,7 +37,7 @@ class RecordedMember(msgspec.Struct, kw_only=True):
 
 
 class Record(msgspec.Struct, kw_only=True):
-    """What became of members since the record before."""
+    """The outcomes of members since the record before."""
 
     done: int
     begun: int | None = None

@@ -202,8 +202,8 @@ class StepArguments:
                 if name not in arguments:
                     return str(name)
         raise InvalidArguments(
-            f"nobody here knows which argument of task {task!r} takes the item: name it in the map, as "
-            "`item`"
+            f"this node doesn't know which argument of task {task!r} takes the item: name it in the "
+            "map, as `item`"
         )
 
 

@@ -268,7 +268,7 @@ def _plan_pending(row: Any, stretches: Sequence[Stretch]) -> Planned:
     if first.compiled is None:
         raise RotaError(
             f"version {first.version}, which has occurrences that are not decided, can't be read: "
-            f"{first.problem}. An update of the schedule goes on without them"
+            f"{first.problem}. After an update, the schedule continues without them"
         )
     planned = plan_stretch(row, first, later, limit=_OCCURRENCES)
     entries = to_entries(row, planned)

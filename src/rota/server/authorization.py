@@ -47,7 +47,7 @@ def is_secure(connection: AnyConnection) -> bool:
 
 
 class Visitor(NamedTuple):
-    """Somebody whom a host application has authenticated, and what their CSRF tokens are made of."""
+    """A user whom a host application has authenticated, and the secret of their CSRF tokens."""
 
     identity: Identity
     secret: str

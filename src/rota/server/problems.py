@@ -16,6 +16,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException, ValidationException
 
 from rota import errors
+from rota.client import wire
 
 log = logging.getLogger("rota.server")
 
@@ -23,12 +24,7 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_BASE = "urn:rota:problem:"
 
 
-class ProblemField(msgspec.Struct, frozen=True):
-    name: str
-    message: str
-
-
-class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProblemDetails(wire.Problem, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an error (RFC 9457). `subject`: the id or name of what it is about. `key`: the
     idempotency key that already belongs to another job, `subject`; or the unique key. `quota`, `depth`
     and `max_depth`: of a queue, or of its namespace, that is full."""
@@ -36,16 +32,6 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     type: str
     title: str
     status: int
-    detail: str = ""
-    code: str = ""
-    subject: str = ""
-    key: str = ""
-    task: str = ""
-    quota: str = ""
-    depth: int | None = None
-    max_depth: int | None = None
-    request_id: str = ""
-    fields: list[ProblemField] = []
 
 
 class Problem(Exception):
@@ -156,7 +142,7 @@ def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
         depth=problem.full.depth if problem.full else None,
         max_depth=problem.full.max_depth if problem.full else None,
         request_id=request_id,
-        fields=[ProblemField(*item) for item in problem.fields.items()],
+        fields=[wire.ProblemField(*item) for item in problem.fields.items()],
     )
     headers = dict(problem.headers)
     if problem.status == 401:

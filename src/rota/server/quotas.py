@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 
 from rota.core.access import Identity
 from rota.errors import TooManyRequests
@@ -26,9 +25,8 @@ _Asked = tuple[int, int, asyncio.Future[Admission]]
 
 
 class Quotas:
-    def __init__(self, store: QuotaStore, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, store: QuotaStore) -> None:
         self.store = store
-        self._clock = clock
         self._limited: frozenset[str] = frozenset()
         self._cached_until = float("-inf")
         self._waiting: dict[str, list[_Asked]] = {}
@@ -60,7 +58,7 @@ class Quotas:
         self._cached_until = float("-inf")
 
     async def _is_limited(self, namespace: str) -> bool:
-        now = self._clock()
+        now = time.monotonic()
         if now >= self._cached_until:
             self._limited = await self.store.limited_namespaces()
             self._cached_until = now + _CACHED_SECONDS

@@ -19,7 +19,7 @@ from litestar.datastructures import MultiDict
 from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
-from rota.core.arguments import has_nul, json_depth
+from rota.core.payloads import has_nul, json_depth
 from rota.server.problems import Problem
 
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")

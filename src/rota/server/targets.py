@@ -1,4 +1,4 @@
-"""Where a login or a form leads: to a page of this server, whatever the request says."""
+"""Targets of logins and forms: pages of this server, whatever the request says."""
 
 from __future__ import annotations
 

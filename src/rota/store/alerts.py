@@ -11,7 +11,7 @@ from rota.store.database import Store
 
 
 class AlertMark(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody has said of an alert."""
+    """An acknowledgement or a silence of an alert."""
 
     alert: str
     acknowledged_at: datetime | None

@@ -24,7 +24,7 @@ class StoredBulk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remembered(NamedTuple):
-    """What an undo needs: when the action was, and what it took away, by the text of the id."""
+    """The facts that an undo needs: the time of the action, and what it took away by id, as text."""
 
     action: str
     at: datetime

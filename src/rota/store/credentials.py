@@ -16,7 +16,7 @@ from rota.errors import ConfigError
 
 
 class Password:
-    """Where the password comes from. False: it is in the URL, or none is needed."""
+    """The source of the password. False: it is in the URL, or none is needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._given: Any = settings.database_password

@@ -89,7 +89,7 @@ class Dead(msgspec.Struct, frozen=True):
 
 
 class Match(msgspec.Struct, frozen=True):
-    """Where the text of a search was found: a piece of the place, with the match inside."""
+    """A place where the text of a search was found: a piece of it, with the match inside."""
 
     place: str
     piece: str
@@ -110,7 +110,7 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 class LedgerCounts(msgspec.Struct, frozen=True):
-    """What became of the newest occurrences of a schedule."""
+    """The newest occurrences of a schedule, counted by their outcomes."""
 
     fired: int
     backfilled: int

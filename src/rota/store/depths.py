@@ -8,16 +8,13 @@ from rota.store.database import Store
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a counted queue have not ended. An empty `queue`: all of its namespace."""
+    """The jobs of a counted queue that have not ended. An empty `queue`: all of its namespace."""
 
     namespace: str
     queue: str
     jobs: int
     max_depth: int | None
     is_full: bool
-    arriving: float  # jobs a second, lately
-    leaving: float
-    drift: int  # what counts have corrected so far
 
 
 class DepthStore(Store):

@@ -108,9 +108,6 @@ class DurableFunctionStore:
     async def force_cancel(self, run: UUID) -> None:
         await self.database.fetch("force_cancel", run)
 
-    async def wake_function(self, run: UUID) -> None:
-        await self.database.fetch("wake_function", run)
-
     async def end_called_runs(self, run: UUID) -> None:
         await self.database.fetch("end_called_runs", run)
 

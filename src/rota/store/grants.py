@@ -1,4 +1,4 @@
-"""What a database role needs, by what it does: the least that its statements touch.
+"""Privileges of database roles: the least that the statements of each role need.
 
 A role that only submits, such as an application's in its own transactions, may add jobs and read what a
 submit looks up. It can't read other jobs' results, change or delete a job, or see tokens and people.

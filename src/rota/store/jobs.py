@@ -238,12 +238,10 @@ class JobStore(Store):
     async def recent_takeovers(self, seconds: float) -> list[Takeover]:
         return await self._all(Takeover, "recent_shard_moves", seconds)
 
-    async def list_queues(self, namespace: str) -> list[QueueStatus]:
-        return await self._all(QueueStatus, "list_queues", namespace)
-
-    async def queue_settings(self, namespace: str, name: str) -> QueueStatus | None:
-        found = await self._all(QueueStatus, "queue_settings", namespace, name)
-        return found[0] if found else None
+    async def list_queues(
+        self, namespace: str, name: str | None = None, *, counted: bool = True
+    ) -> list[QueueStatus]:
+        return await self._all(QueueStatus, "list_queues", namespace, name, counted)
 
     async def known_queues(self, namespace: str) -> list[str]:
         return await self._all(str, "known_queues", namespace)

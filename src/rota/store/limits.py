@@ -23,7 +23,7 @@ class Ended(NamedTuple):
 
 
 class Allotments(msgspec.Struct):
-    """What a node may run at a time under limits of whole queues and tasks."""
+    """The jobs that a node may run at a time under limits of whole queues and tasks."""
 
     lanes: dict[str, list[str]]  # by lane: the limits that its jobs are under
     allowed: dict[str, int]  # by limit

@@ -225,7 +225,7 @@ async def _advice(connection: Any, schema: str) -> str | None:
 
 
 class _Step(msgspec.Struct):
-    """What was applied and mended, and whether the schema was new."""
+    """The files that were applied and mended, and whether the schema was new."""
 
     applied: list[str]
     mended: list[str]
@@ -392,7 +392,7 @@ async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bo
 
 
 class SchemaFit(msgspec.Struct, frozen=True, kw_only=True):
-    """How the schema of a database fits this release.
+    """The fit of the schema of a database to this release.
 
     `version`: the newest migration that was applied; 0: there is no schema. `pending`: what
     `rota migrate` would apply. `post`: what `rota migrate --post` would, once no node of the

@@ -1,4 +1,4 @@
-"""What stands between us and PostgreSQL, and whether it is PostgreSQL at all.
+"""Detection of poolers, and of databases that are not PostgreSQL.
 
 Protocol. One probe connection looks, before a pool is opened. The process id that was handed out at
 log-in is that of the backend that answers: we talk to the server itself (`none`). If it isn't, something

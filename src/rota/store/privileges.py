@@ -1,4 +1,4 @@
-"""What statements touch, read from the SQL itself: the tables, and what each is used for.
+"""The tables that statements use, and for what, read from the SQL itself.
 
 So the rights of a database role follow from the queries that it runs, and can't lag behind them. The
 functions of a query count, with those that they call and the triggers of the tables that they write; a
@@ -38,7 +38,7 @@ _VERBS = {"insert into": "insert", "update": "update", "delete from": "delete"}
 
 
 class Use(NamedTuple):
-    """What a piece of SQL does by itself, and what it calls."""
+    """The tables that a piece of SQL uses by itself, and the functions that it calls."""
 
     privileges: Privileges
     sequences: set[str]

@@ -36,7 +36,7 @@ Rewrite: TypeAlias = Callable[[Connection, Any], Awaitable[Values]]
 
 
 class Rewritten(msgspec.Struct, kw_only=True):
-    """How many rows were encrypted again, and how many are left that can't be decrypted here."""
+    """The number of rows that were encrypted again, and of those that can't be decrypted here."""
 
     encrypted: int = 0
     left: int = 0

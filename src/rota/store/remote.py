@@ -58,7 +58,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class LogSoFar(msgspec.Struct, frozen=True):
-    """How much of an attempt's log is stored."""
+    """The size of an attempt's log so far."""
 
     attempt: int
     seq: int

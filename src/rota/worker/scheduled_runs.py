@@ -35,7 +35,7 @@ class RunNotStarted(JobError):
 
 
 class _Start(msgspec.Struct, frozen=True):
-    """What a schedule writes into the headers of its jobs."""
+    """The entry that a schedule writes into the headers of its jobs."""
 
     workflow: str
     priority: int | None = None

@@ -31,7 +31,7 @@ from rota.runtime.ticker import Service
 from rota.store.database import Database
 from rota.store.rows import NewJob
 from rota.task import SubmitOptions
-from rota.worker.sources import Source, SourceUnavailable, open_source
+from rota.worker.sources import SourceUnavailable, open_source
 
 log = logging.getLogger("rota.triggers")
 
@@ -42,7 +42,7 @@ _LONGEST_SHOWN = 20_000  # bytes of a message's body that are kept in a dead let
 
 
 class Batch(msgspec.Struct):
-    """What becomes of some messages."""
+    """The jobs and dead letters of some messages."""
 
     jobs: list[NewJob] = msgspec.field(default_factory=list)
     dead: list[tuple[NewJob, Failure]] = msgspec.field(default_factory=list)
@@ -53,14 +53,13 @@ class TriggerReader(Service):
     """Reads one trigger."""
 
     def __init__(
-        self, app: App, database: Database, heartbeat: Heartbeat, spec: TriggerSpec,
-        source: Source | None = None,
-    ) -> None:  # fmt: skip
+        self, app: App, database: Database, heartbeat: Heartbeat, spec: TriggerSpec
+    ) -> None:
         self.name = f"trigger {spec.name}"
         self._app, self._database, self._heartbeat = app, database, heartbeat
         self._spec = spec
         self._key = (app.settings.namespace, spec.name)
-        self._source = source or open_source(spec.address)
+        self._source = open_source(spec.address)
         self._declared = False
         self._lag_at = 0.0
 

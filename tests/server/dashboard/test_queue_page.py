@@ -65,6 +65,18 @@ async def test_settings_are_changed_together_and_undone(server: LiveServer):
     assert "changed since" in (await browser.get(again.headers["location"])).text
 
 
+async def test_a_form_that_is_saved_as_it_is_changes_nothing(server: LiveServer):
+    await server.app.queues.configure("mail", policy="edf", max_depth=500)
+    browser = await enter(server)
+    page = (await browser.get("/queues/mail")).text
+    assert '<option selected value="edf">' in page
+    assert 'name="max_depth" inputmode="numeric" value="500"' in page
+    answer = await send(browser, "/queues/mail/settings", policy="edf", max_depth="500")
+    assert "Nothing has changed" in (await browser.get(answer.headers["location"])).text
+    queue = await server.app.queues.get("mail")
+    assert (queue.policy, queue.max_depth) == ("edf", 500)
+
+
 async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_changed(server: LiveServer):
     await server.app.queues.set_limits("mail", concurrency=2)
     browser = await enter(server)

@@ -58,7 +58,7 @@ async def test_a_backfilled_occurrence_is_called_that_and_has_no_lag(server: Liv
     await backfilled(server)
     browser = await enter(server)
     page = (await browser.get("/schedules/hourly")).text
-    rows = [row for row in re.findall(r"<tr>.*?</tr>", page) if "filled in by hand" in row]
+    rows = [row for row in re.findall(r"<tr>.*?</tr>", page) if "backfilled by a user" in row]
     assert len(rows) == 2
     for row in rows:
         assert "backfilled" in row

@@ -35,7 +35,7 @@ from rota.cli.remote.services import (
 from rota.client import AsyncClient
 from rota.config import Settings
 from rota.core.administration import Diagnosis
-from rota.core.arguments import Limits
+from rota.core.payloads import Limits
 from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.handle import JobHandle
@@ -102,7 +102,7 @@ class RemoteApp:
 
 
 class RemoteConnector:
-    """What a server tells about its database."""
+    """The state of a server's database, as the server reports it."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
@@ -112,7 +112,7 @@ class RemoteConnector:
 
 
 class RemoteSignatures:
-    """What tasks take, for `rota workflows apply`."""
+    """The signatures of tasks, for `rota workflows apply`."""
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client

@@ -46,8 +46,8 @@ REASONS = {
     "overlap": "the run before it had not ended",
     "overlap_queue_full": "as many as allowed were already waiting for the run before them to end",
     "deleted": "the schedule was deleted before it could start",
-    "triggered": "started by hand",
-    "backfilled": "filled in by hand",
+    "triggered": "triggered by a user or a program",
+    "backfilled": "backfilled by a user or a program",
 }
 
 

@@ -45,7 +45,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> str:
-        """What it runs, in words: a task's name, or ``workflow orders``."""
+        """The task or the workflow that it runs, in words: a task's name, or ``workflow orders``."""
         return f"workflow {self.workflow}" if self.workflow else self.task
 
     @property
@@ -63,7 +63,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
         """Its definition; raises `ConfigError` if that can't be read."""
         if self.spec is None:
             raise ConfigError(
-                f"schedule {self.name!r} can't be read: {self.problem}. Create it anew under its name, "
+                f"schedule {self.name!r} can't be read: {self.problem}. Create it again under its name, "
                 "or delete it"
             )
         return self.spec

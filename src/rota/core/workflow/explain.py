@@ -82,8 +82,8 @@ def explain_running_map(run: Run, step: RunStep, progress: MapProgress) -> Expla
     if not progress.closed:
         return Explanation(
             "list_open",
-            f"{said}; whoever adds its members has not closed the list. The same app.map() with the "
-            f"same key goes on; `rota runs cancel {run.id}` gives up.",
+            f"{said}; the list of its members is still open. The same app.map() with the same key "
+            f"continues it; `rota runs cancel {run.id}` ends it.",
         )
     return Explanation("ending", f"{said}; its end is about to be seen.")
 
@@ -133,7 +133,7 @@ def explain_run(
         sentence = f"It {_ended(run)} at {_moment(run.ended_at)}, {took} after its start"
         if run.state == "succeeded":
             return Explanation(run.state, f"{sentence}.")
-        advice = f"`rota runs resume {run.id}` goes on from the steps that did not succeed."
+        advice = f"`rota runs resume {run.id}` continues from the steps that did not succeed."
         return Explanation(run.state, f"{sentence}{_message(run.error)}. {advice}")
     counts = (
         f"{run.ended_steps or 0:,} of {_count(run.steps or 0)} {_have(run.ended_steps or 0)} ended"
@@ -173,13 +173,13 @@ def _paused(run: Run) -> Explanation:
     return Explanation(
         "run_paused",
         f"The run has been paused since {_moment(run.paused_at)}{why}; `rota runs resume {run.id}` "
-        "goes on.",
+        "resumes it.",
     )
 
 
 def _again(run: Run, step: str) -> str:
     if run.ended_at is not None:
-        return f"`rota runs resume {run.id}` goes on from there."
+        return f"`rota runs resume {run.id}` continues from there."
     return f"`rota runs retry {run.id} {step}` runs it again."
 
 

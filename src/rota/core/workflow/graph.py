@@ -97,7 +97,7 @@ class Graph:
             if step.name in seen:
                 raise self._refused("two steps have this name", step.name)
             if step.name == "input":
-                raise self._refused("the name stands for the run's input: take another", step.name)
+                raise self._refused("the name means the run's input: choose another", step.name)
             seen.add(step.name)
             kinds = [
                 kind for kind in ("task", "workflow", "map") if getattr(step, kind) is not None

@@ -57,7 +57,7 @@ class Rule(Labelled):
 
 
 class StepKind(Labelled):
-    """What a step does."""
+    """The kinds of steps."""
 
     TASK = 1
     WORKFLOW = 2
@@ -67,7 +67,7 @@ class StepKind(Labelled):
 
 
 class CheckpointKind(Labelled):
-    """What a durable function has done or waits for."""
+    """The kinds of entries in the history of a durable function: done, or waited for."""
 
     STEP = 1  # a function of its own process
     CALL = 2  # a job

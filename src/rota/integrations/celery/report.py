@@ -1,4 +1,4 @@
-"""What becomes of a Celery app: each task, each entry of Beat, each setting that has no counterpart.
+"""A report on a Celery app: each task, each entry of Beat, each setting without a counterpart.
 
 Reads the app that you have now, made by Celery itself. Celery is not imported here.
 """
@@ -30,7 +30,7 @@ _SETTINGS = {
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """What becomes of one thing. `by hand`: it has to be changed."""
+    """A line of the report. `by hand`: it has to be changed."""
 
     subject: str
     verdict: Verdict

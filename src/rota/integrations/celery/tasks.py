@@ -50,7 +50,7 @@ class Reject(Fatal):
 
 
 class Request:
-    """What a bound task knows about its call: `self.request`."""
+    """The call of a bound task: `self.request`."""
 
     def __init__(self, ctx: Context | SyncContext | None, args: Any, kwargs: Any) -> None:
         self.id = str(ctx.job.id) if ctx is not None else None

@@ -114,7 +114,7 @@ def _finish(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _OnDjango:
-    """What claims and finishes need of a `Database`, on Django's own connection."""
+    """A `Database` for claims and finishes, on Django's own connection."""
 
     def __init__(self, app: App, alias: str) -> None:
         self.settings, self.encryption = app.settings, app.connector.encryption

@@ -12,8 +12,6 @@ import ssl
 from email.message import EmailMessage
 from urllib.parse import unquote, urlsplit
 
-from rota.errors import ConfigError
-
 _SECONDS = 20.0
 _LOCAL = ("localhost", "127.0.0.1", "::1")
 
@@ -24,15 +22,6 @@ class MailFailed(Exception):
     def __init__(self, message: str, *, final: bool = False) -> None:
         super().__init__(message)
         self.final = final
-
-
-def check_smtp_url(url: str) -> None:
-    """Refuse a URL that names no mail server. It isn't quoted: it may have a password."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
-        raise ConfigError(
-            "smtp_url must look like smtps://user:password@mail.example.com:465 or smtp://..."
-        )
 
 
 async def send_mail(url: str, message: EmailMessage) -> None:

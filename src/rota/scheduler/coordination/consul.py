@@ -39,7 +39,7 @@ class ConsulCoordination:
         self, address: Address, folder: str, transport: httpx.AsyncBaseTransport | None = None
     ) -> None:
         headers = {"X-Consul-Token": address.password} if address.password else None
-        self._servers = Servers(address, "coordination", headers, transport)
+        self._servers = Servers(address, headers, transport)
         self._folder = folder
         datacenter = address.options.get("datacenter")
         self._where = f"dc={quote(datacenter)}" if datacenter else ""
@@ -67,7 +67,7 @@ class ConsulCoordination:
         session, lasts = await self._session_of(node, ttl)
         if self._joined.get(node) != session:
             path = f"/v1/kv/{self._folder}/members/{node}?acquire={session}"
-            if (await self._ask_raw("PUT", path, str(node))).text.strip() != "true":
+            if (await self._put_raw(path, str(node))).text.strip() != "true":
                 self._sessions.pop(node, None)
                 raise CoordinatorUnavailable("Consul: the session ended before it was used")
             self._joined[node] = session
@@ -95,7 +95,7 @@ class ConsulCoordination:
             return
         for shard in shards:  # one that is not ours answers false, and stays as it is
             path = f"/v1/kv/{self._folder}/shards/{shard}?release={session[0]}"
-            await self._ask_raw("PUT", path, str(node))
+            await self._put_raw(path, str(node))
 
     async def close(self) -> None:
         await self._servers.close()
@@ -171,8 +171,8 @@ class ConsulCoordination:
             raise _refused(path, response)
         return response
 
-    async def _ask_raw(self, method: str, path: str, text: str) -> httpx.Response:
-        response = await self._servers.request(method, self._path(path), raw=text.encode())
+    async def _put_raw(self, path: str, text: str) -> httpx.Response:
+        response = await self._servers.request("PUT", self._path(path), raw=text.encode())
         if response.status_code != 200:
             raise _refused(path, response)
         return response

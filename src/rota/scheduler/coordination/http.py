@@ -23,7 +23,6 @@ class Servers:
     def __init__(
         self,
         address: Address,
-        field: str,
         headers: Mapping[str, str] | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
@@ -31,7 +30,7 @@ class Servers:
         scheme = "https" if address.tls else "http"
         self._urls = [f"{scheme}://{host}" for host in address.hosts]
         self._client = httpx.AsyncClient(
-            verify=address.ssl_context(field) or False,
+            verify=address.ssl_context("coordination") or False,
             timeout=_LONGEST_CALL / len(self._urls),
             headers=headers,
             trust_env=False,

@@ -51,13 +51,13 @@ async def list_alerts(
 
 @post("/v1/alerts:acknowledge", policy=OPERATOR, summary="Acknowledge an alert", status_code=200)
 async def acknowledge_alert(tenant: TenantDep, data: JSONBody[Acknowledgement]) -> Alert:
-    """It covers what has happened so far: with the next occurrence the alert is active again."""
+    """An acknowledgement covers what has happened so far: the next occurrence makes the alert active."""
     return await tenant.alerts.acknowledge(data.key, note=data.note)
 
 
 @post("/v1/alerts:silence", policy=OPERATOR, summary="Silence an alert", status_code=200)
 async def silence_alert(tenant: TenantDep, data: JSONBody[Silence]) -> Alert:
-    """It covers everything until its end."""
+    """A silence covers everything until its end."""
     return await tenant.alerts.silence(data.key, data.time, note=data.note)
 
 
@@ -75,7 +75,7 @@ async def list_changes(tenant: TenantDep) -> BulkChangeList:
 
 @get("/v1/jobs/changes/{change_id:uuid}", policy=VIEWER, summary="Get a bulk action")
 async def get_change(tenant: TenantDep, change_id: FromPath[UUID]) -> BulkChange:
-    """What became of its jobs: `sentence` says it, `states` counts them."""
+    """`sentence` says what became of its jobs, `states` counts them."""
     return await tenant.bulk.get(change_id)
 
 

@@ -12,7 +12,7 @@ from rota.server.requests import ContextDep
 
 @get("/v1/doctor", policy=EVERYWHERE, summary="Check the database and the installation")
 async def diagnose(context: ContextDep) -> Diagnosis:
-    """What was found, as seen from this server, and what to do. Nothing is changed."""
+    """Check the database and the installation from this server. Nothing is changed."""
     return await examine(context.database, context.settings)
 
 

@@ -49,7 +49,7 @@ _Most = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is left out stays as it is; null: no limit.
+    """Settings to change. A field that is left out keeps its value; null: no limit.
 
     `max_run_time`: seconds that an attempt may take when its job has no timeout; null: that of the
     installation. `concurrency`: jobs that may run at a time, in the whole cluster;

@@ -44,7 +44,7 @@ async def get_run(tenant: TenantDep, id: RunId) -> Run:
 
 @get("/v1/runs/{id:uuid}/result", policy=VIEWER, summary="Get the result of a run")
 async def get_run_result(tenant: TenantDep, id: RunId) -> dict[str, Any]:
-    """That of its last step, or those of several by name; null until they have succeeded."""
+    """The result of the last step, or of several last steps by name; null until they have succeeded."""
     return {"result": await tenant.runs.result(id)}
 
 
@@ -80,7 +80,7 @@ async def list_members(
 
 @get("/v1/runs/{id:uuid}/explain", policy=VIEWER, summary="Explain a run")
 async def explain_run(tenant: TenantDep, id: RunId) -> Explanation:
-    """What it waits for, and what to do."""
+    """Explain what the run waits for, and what to do."""
     return await tenant.runs.explain(id)
 
 
@@ -88,7 +88,7 @@ async def explain_run(tenant: TenantDep, id: RunId) -> Explanation:
     "/v1/runs/{id:uuid}/steps/{step:str}/explain", policy=VIEWER, summary="Explain a step of a run"
 )
 async def explain_step(tenant: TenantDep, id: RunId, step: StepName) -> Explanation:
-    """What it waits for, and what to do. A step whose job is there is explained by its job."""
+    """Explain what the step waits for, and what to do. A step with a job is explained by its job."""
     return await tenant.runs.explain(id, step)
 
 
@@ -97,7 +97,7 @@ async def get_history(
     tenant: TenantDep, id: RunId, limit: Limit = 100,
     after: Annotated[int, QueryParameter(ge=0, le=2**31 - 1)] = 0,
 ) -> CheckpointPage:  # fmt: skip
-    """What it has done, and waits for. `next`: what to pass as `after` for the next page."""
+    """List what the function has done and waits for. `next`: the `after` of the next page."""
     found = await tenant.runs.history(id, after=after, limit=limit)
     return CheckpointPage(found, found[-1].number if len(found) == limit else None)
 
@@ -139,13 +139,13 @@ async def list_signals(
     tenant: TenantDep, name: Name = None,
     key: Annotated[str | None, QueryParameter(max_length=255)] = None, limit: Limit = 100,
 ) -> list[Signal]:  # fmt: skip
-    """Those without `taken_at` wait for a function."""
+    """Signals without `taken_at` wait for a function."""
     return await tenant.signals.list(name=name, key=key, limit=limit)
 
 
 @post("/v1/runs/{id:uuid}/cancel", policy=OPERATOR, summary="Cancel a run", status_code=200)
 async def cancel_run(tenant: TenantDep, id: RunId) -> RunChanged:
-    """What waits is closed, what runs is asked to stop; steps that always run still do."""
+    """Steps that wait are closed, those that run are asked to stop; `always` steps still run."""
     return await tenant.runs.cancel(id)
 
 
@@ -166,7 +166,7 @@ async def resume_run(tenant: TenantDep, id: RunId) -> RunChanged:
     status_code=200,
 )  # fmt: skip
 async def retry_step(tenant: TenantDep, id: RunId, step: StepName) -> RunChanged:
-    """It and everything that comes after it."""
+    """Run the step again, and everything that comes after it."""
     return await tenant.runs.retry(id, step)
 
 
@@ -200,7 +200,7 @@ class SkipRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def skip_step(
     tenant: TenantDep, id: RunId, step: StepName, data: JSONBody[SkipRequest]
 ) -> RunChanged:
-    """It counts as succeeded with this result, without running."""
+    """The step counts as succeeded with this result, without running."""
     return await tenant.runs.skip(id, step, data.result)
 
 

@@ -71,7 +71,7 @@ class EncryptionRequest(msgspec.Struct, forbid_unknown_fields=True):
 async def set_encrypted(
     context: ContextDep, name: FromPath[str], data: JSONBody[EncryptionRequest]
 ) -> None:
-    """It holds within five seconds, for what is submitted from then on. The server needs the keys."""
+    """The change takes effect within five seconds, for new jobs. The server needs the keys."""
     await context.installation.namespaces.set_encrypted(name, data.encrypted)
 
 

@@ -51,7 +51,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What is read out."""
+        """The text that screen readers read."""
         parts = [plural(round(self.runs + 0.49), "run")] if self.runs else []
         parts += [f"{self.failed:,} failed"] if self.failed else []
         parts += [f"{self.skipped:,} skipped"] if self.skipped else []

@@ -41,22 +41,6 @@ def bars(columns: Sequence[tuple[float, float]], label: str, titles: Sequence[st
     return _SVG.format(_WIDTH, _HEIGHT, label, drawn)
 
 
-def curve(values: Sequence[float | None], label: str) -> Markup:
-    """Draw a line, with gaps where no value is known."""
-    highest = max((value for value in values if value is not None), default=0.0) or 1.0
-    step = _WIDTH / max(len(values) - 1, 1)
-    path, drawing = "", False
-    for place, value in enumerate(values):
-        if value is None:
-            drawing = False
-            continue
-        x, y = place * step, _HEIGHT - 3 - (_HEIGHT - 6) * value / highest
-        # A single point is a short stroke, to be visible.
-        path += f"L{x:.1f} {y:.1f}" if drawing else f"M{x - 2:.1f} {y:.1f}L{x:.1f} {y:.1f}"
-        drawing = True
-    return _SVG.format(_WIDTH, _HEIGHT, label, _PATH.format("curve", path) if path else _NOTHING)
-
-
 # -- charts with axes: their text is part of them, and they keep their proportions
 
 _W, _H, _LEFT, _TOP, _BOTTOM = 520.0, 190.0, 64.0, 8.0, 22.0

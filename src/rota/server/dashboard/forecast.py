@@ -31,7 +31,6 @@ class Row(msgspec.Struct, frozen=True):
     day: date
     cells: Sequence[Cell | None]
     runs: float
-    longest_wait: float
 
 
 @pages.page("/forecast", policy=VIEWER)
@@ -56,10 +55,7 @@ async def show_forecast(request: RotaRequest, tenant: TenantDep) -> pages.Html:
 
 def _row(day: date, hours: dict[int, HourAhead], here: pages.Here) -> Row:
     cells = [_cell(day, n, hours[n], here) if n in hours else None for n in range(24)]
-    return Row(
-        day, cells, sum(one.runs for one in hours.values()),
-        max((one.wait for one in hours.values()), default=0.0),
-    )  # fmt: skip
+    return Row(day, cells, sum(one.runs for one in hours.values()))
 
 
 def _cell(day: date, hour: int, one: HourAhead, here: pages.Here) -> Cell:

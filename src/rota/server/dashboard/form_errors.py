@@ -1,4 +1,4 @@
-"""What is wrong with a form, to show it again."""
+"""Errors of a form, to show it again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def can_be_corrected(problem: Problem) -> bool:
 
 
 class Errors:
-    """What is wrong with a form: all of it, each at its field, under the names that the form shows.
+    """The errors of a form, each at its field, under the names that the form shows.
 
     `labels` are these names, by field.
     """

@@ -57,7 +57,7 @@ async def show_job(
 
 
 def _remedies(explanation: Explanation, job: Job, here: pages.Here) -> list[Button]:
-    """What can be done, without the actions on the job itself, which stand at the top of the page."""
+    """Return the remedies, without the actions on the job itself, which are at the top of the page."""
     own = (f"/jobs/{job.id}/", f"from={job.id}")
     return [
         one for one in buttons(explanation.remedies, here) if not any(w in one.path for w in own)

@@ -49,7 +49,7 @@ _DONE: dict[Action, str] = {
 }
 # What they do, in the question before.
 _MEANS: dict[Action, str] = {
-    "retry": "They run again now, and their attempts are counted anew.",
+    "retry": "They run again now, and their attempts are counted from 1.",
     "cancel": "Waiting jobs are cancelled at once. Running jobs are asked to stop.",
     "discard": "They are removed from the dead-letter list, and can be read until their retention ends.",
 }

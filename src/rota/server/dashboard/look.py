@@ -1,4 +1,4 @@
-"""How pages look to a user: the theme, the density, and the columns of the table of jobs."""
+"""The look of pages for a user: the theme, the density, and the columns of the table of jobs."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ async def overview(
 
 
 class Trend(msgspec.Struct, frozen=True):
-    """How a number differs from the same time before."""
+    """The difference of a number from that of the same time before."""
 
     text: str
     kind: str = ""  # better, worse

@@ -146,7 +146,7 @@ class Flash(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """How the user wants pages to look: a cookie, so that the first paint is right."""
+    """The look of pages that the user has chosen: in a cookie, so that the first paint is right."""
 
     theme: str = ""  # light, dark; empty: as the system
     compact: bool = False

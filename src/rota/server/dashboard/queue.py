@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from litestar.params import FromPath
 
-from rota.core.keys import Rate
-from rota.model import LimitHolder, LimitStatus, QueueStatus, ShareService
+from rota.model import LimitHolder, LimitStatus, QueuePolicy, QueueStatus, ShareService
+from rota.operations.queues import rate_of
 from rota.operations.rota import Rota
 from rota.operations.statistics import WITHIN
 from rota.server.api.queues import QueueName
@@ -26,11 +26,17 @@ from rota.store.dashboard import DashboardStore, QueueNow
 
 _LIMITS, _HOLDERS = 20, 5
 _COLOURS = 7  # of the chart of shares: rota.css has k0 to k6
+_POLICIES: Mapping[QueuePolicy, str] = {
+    "priority": "by priority, then due time",
+    "fair": "shared between fairness keys",
+    "fifo": "by due time",
+    "edf": "by deadline",
+}
 _LABELS = {
     "policy": "Policy", "concurrency": "Jobs at a time",
     "concurrency_per_key": "Jobs at a time, per key", "rate": "Rate",
-    "rate_burst": "At once", "max_run_time": "Maximum run time", "weight": "Weight",
-    "key": "Fairness key",
+    "rate_burst": "At once", "max_run_time": "Maximum run time", "max_depth": "Maximum depth",
+    "weight": "Weight", "key": "Fairness key",
 }  # fmt: skip
 
 
@@ -65,16 +71,10 @@ async def _show(
         **draw(runs, here, queue=name), depth=_depth(runs.periods, runs.step),
         shares=shares[:100], more_shares=max(len(shares) - 100, 0), service=_service(service),
         served=service, limits=await _limits(tenant, name), serving=serving[:20],
-        slots=sum(node.slots for node in serving), rate=_rate(queue),
+        slots=sum(node.slots for node in serving), rate=rate_of(queue),
         installation_max=tenant.settings.max_run_time, said=fields or Fields({}), errors=errors,
-        status=422 if errors else 200, how=_how(queue),
+        policies=_POLICIES, status=422 if errors else 200, how=_how(queue),
     )  # fmt: skip
-
-
-def _rate(queue: QueueStatus) -> str:
-    if queue.rate_count is None:
-        return ""
-    return str(Rate(queue.rate_count, queue.rate_period or 1.0, queue.rate_burst or 1))
 
 
 def _depth(periods: Sequence[Any], step: int) -> str:
@@ -151,7 +151,8 @@ async def change_settings(
     fields, errors = await Fields.of(request), Errors(_LABELS)
     values = fields.read(
         {"concurrency": Fields.whole, "concurrency_per_key": Fields.whole, "rate": Fields.text,
-         "rate_burst": Fields.whole, "max_run_time": Fields.seconds, "policy": Fields.text}, errors,
+         "rate_burst": Fields.whole, "max_run_time": Fields.seconds, "max_depth": Fields.whole,
+         "policy": Fields.text}, errors,
     )  # fmt: skip
     before = await tenant.queues.get(name)
     after = before
@@ -173,10 +174,12 @@ def _told(queue: QueueStatus) -> str:
         told.append(f"{queue.concurrency:,} jobs at a time")
     if queue.concurrency_per_key is not None:
         told.append(f"{queue.concurrency_per_key:,} per key")
-    if rate := _rate(queue):
+    if rate := rate_of(queue):
         told.append(f"rate {rate}, {queue.rate_burst} at once")
     if queue.max_run_time is not None:
         told.append(f"maximum run time {span(queue.max_run_time)}")
+    if queue.max_depth is not None:
+        told.append(f"maximum depth {queue.max_depth:,}")
     return ", ".join(told)
 
 

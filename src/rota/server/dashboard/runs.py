@@ -192,7 +192,7 @@ async def cancel_run(
         run = await tenant.runs.get(run_id)
         return await pages.confirm(
             request, f"Cancel this run of {run.workflow}?",
-            "Its steps that wait are cancelled, and those that run are asked to stop. Resume goes on "
+            "Its steps that wait are cancelled, and those that run are asked to stop. Resume continues "
             "from the steps that did not succeed.",
             path=f"/runs/{run_id}/cancel", word="Cancel the run",
             target=pages.Here(request).url(f"/runs/{run_id}"),
@@ -210,7 +210,7 @@ async def pause_run(request: RotaRequest, tenant: TenantDep, run_id: RunId) -> p
 @pages.action("/runs/{run_id:uuid}/resume", policy=OPERATOR, on_error="/runs/{run_id}")
 async def resume_run(request: RotaRequest, tenant: TenantDep, run_id: RunId) -> pages.Back:
     await tenant.runs.resume(run_id)
-    return pages.back(request, f"/runs/{run_id}", "The run goes on.")
+    return pages.back(request, f"/runs/{run_id}", "Run resumed.")
 
 
 @pages.action(

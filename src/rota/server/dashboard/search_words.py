@@ -1,4 +1,4 @@
-"""What is written into the search field: words, and filters such as ``task:charge since:2h``."""
+"""Texts of the search field: words, and filters such as ``task:charge since:2h``."""
 
 from __future__ import annotations
 

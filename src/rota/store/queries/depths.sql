@@ -42,6 +42,6 @@ limit $1;
 update rota.depth set recount_at = rota.now() + interval '10 minutes' where namespace = $1 and queue = $2;
 
 -- name: list_depths
-select d.namespace, d.queue, d.jobs, d.max_depth, d.shut > 0 as is_full, d.arriving, d.leaving, d.drift from rota.depth as d
+select d.namespace, d.queue, d.jobs, d.max_depth, d.shut > 0 as is_full from rota.depth as d
 where exists (select from rota.queue as q where q.intake is not null) and ($1::text is null or d.namespace = $1)
 order by d.namespace, d.queue;

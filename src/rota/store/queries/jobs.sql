@@ -204,6 +204,7 @@ from rota.job as j
 where j.namespace = $1 and j.id = $2;
 
 -- name: list_queues
+-- $2: only the queue of this name. $3: whether to count its jobs, of which there may be very many.
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
        q.rate_count, q.rate_period, q.rate_burst, q.policy,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
@@ -215,22 +216,14 @@ left join (
     select namespace, rota.queue_of(lane) as name, count(*) filter (where state = {state.ready}) as ready,
            count(*) filter (where state = {state.running}) as running,
            greatest(extract(epoch from rota.now() - min(due_at) filter (where state = {state.ready}))::float8, 0) as lag
-    from rota.present where namespace = $1 group by 1, 2) as p on p.namespace = q.namespace and p.name = q.name
+    from rota.present where $3 and namespace = $1 and ($2::text is null or rota.queue_of(lane) = $2)
+    group by 1, 2) as p on p.namespace = q.namespace and p.name = q.name
 left join (
     select namespace, rota.queue_of(lane) as name, count(*) as scheduled
-    from rota.future where namespace = $1 group by 1, 2) as f on f.namespace = q.namespace and f.name = q.name
-where q.namespace = $1
+    from rota.future where $3 and namespace = $1 and ($2::text is null or rota.queue_of(lane) = $2)
+    group by 1, 2) as f on f.namespace = q.namespace and f.name = q.name
+where q.namespace = $1 and ($2::text is null or q.name = $2)
 order by q.name;
-
--- name: queue_settings
--- Without its jobs, of which there may be very many.
-select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
-       q.rate_count, q.rate_period, q.rate_burst, q.policy, 0 as ready, 0 as running, 0 as scheduled, null::float8 as lag,
-       d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
-from rota.queue as q
-left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
-left join rota.depth as n on q.intake is not null and n.namespace = q.namespace and n.queue = ''
-where q.namespace = $1 and q.name = $2;
 
 -- name: known_queues
 -- Those that have had a job, and those that a task declares.

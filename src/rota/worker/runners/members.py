@@ -37,7 +37,7 @@ class _Member(NamedTuple):
 
 
 class _Pass:
-    """What has become of members since the last record."""
+    """The outcomes of members since the last record."""
 
     def __init__(
         self, task: Any, payload: bytes, context: Any, limit: int, hooks: Sequence[ErrorHook]

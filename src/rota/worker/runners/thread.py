@@ -132,7 +132,7 @@ class ThreadRunner(Runner):
             if work.stopping is None and (reason := work.due_stop(now)) is not None:
                 self.stop_work(work, reason)
             elif work.stopping and now - attempt.asked_at >= self._node.settings.kill_grace:
-                note = "; its thread could not be stopped and goes on"
+                note = "; its thread could not be stopped and still runs"
                 self._report(attempt, results.outcome_of_stop(work, note=note))
         if self._attempts:
             self._check_later()

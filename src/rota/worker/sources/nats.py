@@ -103,13 +103,13 @@ class NatsSource:
         if sequence > info.state.last_seq:
             raise SourceUnavailable(
                 f"the stream {self._stream!r} ends at {info.state.last_seq}, before our position "
-                f"{sequence}: the server has lost messages. `rota triggers rewind` says where to go on"
+                f"{sequence}: the server has lost messages. Set a position: `rota triggers rewind`"
             )
         there = await self._position_at(info, sequence)
         if there is not None and abs(_parse(there)[2] - time) > 1:
             raise SourceUnavailable(
                 f"message {sequence} of the stream {self._stream!r} is not the one that was read: the "
-                "server has lost messages. `rota triggers rewind` says where to go on"
+                "server has lost messages. Set a position: `rota triggers rewind`"
             )
         return sequence
 

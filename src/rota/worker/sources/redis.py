@@ -61,7 +61,7 @@ class RedisSource:
             if position is not None and last is not None and _order(last) < _order(position):
                 raise SourceUnavailable(
                     f"the stream {self._stream!r} ends at {last}, before our position {position}: it "
-                    "was made anew or has lost entries. `rota triggers rewind` says where to go on"
+                    "was created again or has lost entries. Set a position: `rota triggers rewind`"
                 )
             return []
         # As a list, or by stream as newer clients have it.

@@ -1,0 +1,344 @@
+-- How runs of workflows start, end and are resumed. workflows.sql: how they advance, and the order of locks.
+
+-- Starts a run of the newest version of a workflow, in the caller's transaction. The first steps start with it. A key names
+-- one run, as that of a submit names one job.
+create or replace function rota.start_run(
+    name text, input json default '{}', id uuid default null, namespace text default 'default', version int default null,
+    priority int default null, deadline double precision default null, headers json default null, key text default null,
+    fingerprints text[] default null, schedule uuid default null, parent uuid default null, parent_step int default null
+) returns table (run_id uuid, existed boolean, conflict boolean) language plpgsql volatile as $$
+declare
+    graph rota.workflow;
+    named record;
+    fingerprint text;
+begin
+    run_id := coalesce(start_run.id, rota.new_id());
+    existed := false;
+    conflict := false;
+    select w.* into graph from rota.workflow as w
+    where w.namespace = start_run.namespace and w.name = start_run.name and w.retired_at is null
+      and (start_run.version is null or w.version = start_run.version)
+    order by w.version desc limit 1;
+    if not found then
+        if exists (select from rota.workflow as w where w.namespace = start_run.namespace and w.name = start_run.name
+                   and (start_run.version is null or w.version = start_run.version))
+        then
+            raise exception using errcode = 'RT001', message = format('rota: workflow %L is retired', start_run.name),
+                hint = '`rota workflows retire --undo` lets it start again.';
+        end if;
+        raise exception using errcode = 'RT001', message = format('rota: no workflow is named %L', start_run.name),
+            hint = 'A node of its application declares it at its start; `rota workflows apply` stores one from a file.';
+    end if;
+    if json_typeof(start_run.input) <> 'object' then
+        raise exception using errcode = 'RT001', message = 'rota: input must be a JSON object: names and values';
+    end if;
+    if start_run.key is not null then
+        fingerprint := coalesce(fingerprints[1], md5('workflow ' || start_run.name || ' ' || start_run.input::jsonb::text));
+        insert into rota.submit_key as k (namespace, key, job_id, fingerprint)
+        values (start_run.namespace, start_run.key, run_id, fingerprint)
+        on conflict on constraint submit_key_pkey do update set job_id = k.job_id
+        returning k.job_id, k.fingerprint into named;
+        existed := named.job_id <> run_id;
+        conflict := named.fingerprint <> fingerprint and named.fingerprint <> all(coalesce(fingerprints, '{}'));
+        run_id := named.job_id;
+        if existed or conflict then
+            return next;
+            return;
+        end if;
+    end if;
+    insert into rota.run (id, workflow_id, parent_id, parent_step, schedule_id, deadline, deadline_at, priority, namespace,
+                          name, key, input, headers)
+    values (run_id, graph.id, start_run.parent, start_run.parent_step, start_run.schedule,
+            coalesce(start_run.deadline, graph.deadline), rota.now() + make_interval(secs => coalesce(start_run.deadline, graph.deadline)), start_run.priority,
+            start_run.namespace, start_run.name, start_run.key, start_run.input, start_run.headers)
+    on conflict on constraint run_pkey do nothing;
+    if found then
+        perform rota.begin_run(run_id);
+    else
+        existed := true;
+    end if;
+    return next;
+end $$;
+
+-- The same from one JSON object, for callers with one value to pass.
+create or replace function rota.start_run_of(run json) returns table (run_id uuid, existed boolean, conflict boolean)
+    language sql volatile as $$
+    select s.run_id, s.existed, s.conflict
+    from json_to_record(run) as r(id uuid, namespace text, workflow text, input json, version int, priority int,
+        deadline double precision, headers json, key text, fingerprints text[], schedule uuid)
+    cross join lateral rota.start_run(r.workflow, r.input, r.id, r.namespace, r.version, r.priority, r.deadline, r.headers,
+        r.key, r.fingerprints, r.schedule) as s
+$$;
+
+-- Starts the steps of a run that wait for nothing, or makes them pending. Those of a paused run stay as they are.
+create or replace function rota.start_ready_steps(run uuid, graph uuid) returns void language plpgsql volatile as $$
+declare
+    simple int[];
+begin
+    with decided as (
+        select s.number, v.verdict = {step.running} and w.kind not in ({kind.workflow}, {kind.map}, {kind.end}) and w.condition is null as simply
+        from rota.step as s
+        join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
+        cross join lateral (select rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict) as v
+        where s.run_id = run and s.state = {step.waiting} and v.verdict is not null
+          and exists (select from rota.run as r where r.id = run and r.paused_at is null)
+    ), pended as (
+        insert into rota.pending_step (run_id, step) select run, number from decided where not simply
+    )
+    select array_agg(number) filter (where simply) into simple from decided;
+    if simple is not null then
+        perform rota.start_steps(array_fill(run, array[cardinality(simple)]), simple);
+    end if;
+end $$;
+
+-- Finishes jobs of steps that have succeeded, as the query finish_succeeded does, and ends their steps, all in one
+-- statement. `pending`: an advancer has something to decide.
+create or replace function rota.finish_steps(
+    me uuid, ids uuid[], tokens bigint[], results json[], errors json[], rans float8[], agos float8[], moment timestamptz
+) returns table (accepted bigint, pending boolean) language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    runs uuid[];
+    numbers int[];
+    jobs uuid[];
+    outcomes json[];
+begin
+    perform set_config('rota.ends_steps', 'on', true);  -- the trigger leaves these rows to us
+    with gone as (
+        delete from rota.present as p
+        where p.id = any(ids) and p.token = tokens[width_bucket(p.id, ids)] and p.node = me and p.state = {state.running}
+        returning p.*, width_bucket(p.id, ids) as place
+    ), ended as (
+        select *, coalesce(moment, rota.now()) - agos[place] * interval '1 second' as ended, rans[place] as ran from gone
+    ), kept as (
+        {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended;
+            started_at = greatest(ended - ran * interval '1 second',
+                least(due_at, rota.now() - (ran + agos[place]) * interval '1 second'));
+            result = results[place]; error = errors[place]}}
+        from ended
+        returning id, run_id, step, result
+    )
+    select count(*), array_agg(run_id), array_agg(step), array_agg(id), array_agg(result)
+    into accepted, runs, numbers, jobs, outcomes from kept;
+    perform set_config('rota.ends_steps', '', true);
+    pending := accepted > 0 and rota.end_steps(
+        runs, numbers, jobs, array_fill({step.succeeded}::smallint, array[accepted::int]), outcomes,
+        array_fill(null::json, array[accepted::int]));
+    return next;
+end $$;
+
+-- Starts a step that is a workflow: a run, under the earlier of both deadlines unless the step always runs. A run of an
+-- earlier round goes on instead, if `child` is one: the caller has locked it.
+create or replace function rota.start_child(parent uuid, number int, child uuid, input json) returns void
+    language plpgsql volatile as $$
+declare
+    its record;
+    earlier smallint := (select c.state from rota.run as c where c.id = child);
+begin
+    select w.task, w.rule, r.namespace, r.priority, r.headers, r.deadline_at into its
+    from rota.step as s
+    join rota.run as r on r.id = s.run_id
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    where s.run_id = parent and s.number = start_child.number and s.state = {step.waiting};
+    if not found then
+        return;
+    end if;
+    if earlier is null then
+        perform rota.start_run(its.task, start_child.input, child, its.namespace, null, its.priority, null, its.headers,
+            parent => start_child.parent, parent_step => start_child.number);
+    elsif earlier in ({run.failed}, {run.cancelled}) then
+        perform rota.forget_failure(child);
+        perform rota.reopen_maps(child, rota.steps_to_resume(child));
+        perform rota.resume_run(child, rota.steps_to_resume(child));
+    elsif earlier = {run.succeeded} then  -- somebody has resumed it meanwhile
+        insert into rota.pending_step (run_id, step) values (parent, start_child.number);
+    end if;
+    if its.rule <> {rule.always} then
+        update rota.run as c set deadline_at = least(c.deadline_at, its.deadline_at)
+        where c.id = child and c.deadline_at is distinct from least(c.deadline_at, its.deadline_at);
+    end if;
+    update rota.step as s set state = {step.running}, job_id = child, started_at = rota.now()
+    where s.run_id = parent and s.number = start_child.number;
+end $$;
+
+-- What an event says of a run that has failed. Encrypted messages are left out of it.
+create or replace function rota.failed_run_detail(run uuid, round int, reason json) returns json language sql stable as $$
+    select json_build_object('run', run, 'round', round, 'step', reason ->> 'step', 'error', cause.type, 'message',
+        case when starts_with(cause.message, '$rota-encrypted:') then '(encrypted)' else left(cause.message, 300) end)
+    from (select coalesce(reason -> 'cause' ->> 'type', reason ->> 'type') as type,
+                 coalesce(reason -> 'cause' ->> 'message', reason ->> 'message') as message) as cause
+$$;
+
+-- Ends a run whose steps have all ended. The caller has locked it.
+create or replace function rota.finish_run(run uuid) returns void language plpgsql volatile as $$
+declare
+    its record;
+    failed record;
+    outcome smallint := {run.succeeded};
+    reason json;
+begin
+    select r.* into its from rota.run as r where r.id = run;
+    select w.name, s.error, coalesce(s.job_id, run) as job_id into failed from (
+        select s.* from rota.step as s
+        where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) offset 0) as s
+    cross join lateral (
+        select w.name, w.optional from rota.workflow_step as w
+        where w.workflow_id = its.workflow_id and w.number = s.number offset 0) as w
+    where not w.optional
+    order by s.state, s.ended_at, s.number limit 1;
+    if its.error is not null then
+        outcome := {run.failed};
+        reason := its.error;
+    elsif its.cancel_at is not null then
+        outcome := {run.cancelled};
+    elsif failed.name is not null then
+        outcome := {run.failed};
+        reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'job_id', failed.job_id, 'cause', failed.error,
+                                    'message', format('step %s failed', failed.name));
+    end if;
+    update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason
+    where r.id = run and r.state = {run.running};
+    if not found then
+        return;  -- it has ended already
+    end if;
+    update rota.step as s set state = {step.succeeded}, ended_at = rota.now()
+    where s.run_id = run and s.number = (select max(number) from rota.step as l where l.run_id = run);
+    if its.parent_id is not null then
+        insert into rota.pending_step (run_id, step) values (its.parent_id, its.parent_step);
+    elsif outcome = {run.failed} then
+        insert into rota.event (namespace, kind, task, detail)
+        values (its.namespace, 'run_failed', its.name, rota.failed_run_detail(run, its.round, reason));
+    end if;
+    delete from rota.pending_step as p where p.run_id = run;
+end $$;
+
+-- Closes what waits in a run, but for steps that always run, and leaves a note to stop what runs. `reason`: the run fails
+-- with it, as at its deadline. The caller has locked the run.
+create or replace function rota.close_run(run uuid, reason json default null) returns void language plpgsql volatile as $$
+declare
+    graph uuid;
+    closed int[];
+begin
+    update rota.run as r set cancel_at = rota.now(), paused_at = null, error = reason where r.id = run
+    returning r.workflow_id into graph;
+    if reason is not null then
+        insert into rota.event (namespace, kind, task, detail)
+        select r.namespace, 'run_late', r.name, json_build_object('run', run, 'round', r.round, 'deadline', r.deadline)
+        from rota.run as r where r.id = run and r.parent_id is null;
+    end if;
+    perform rota.stop_maps(run, graph);
+    perform from rota.step as s where s.run_id = run and s.state = {step.waiting} order by s.number for update;
+    select array_agg(s.number order by s.number) into closed from rota.step as s
+    join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
+    where s.run_id = run and s.state = {step.waiting} and w.rule <> {rule.always};
+    if closed is not null then
+        perform rota.settle_steps(run, closed, array_fill({step.cancelled}::smallint, array[cardinality(closed)]));
+    end if;
+    perform rota.start_ready_steps(run, graph);  -- those that always run, and were held back by a pause
+    insert into rota.pending_step (run_id, step) values (run, null);
+end $$;
+
+-- The steps that come right after another.
+create or replace function rota.steps_after(graph uuid, step int) returns setof int language sql stable rows 10 as $$
+    select unnest(w.successors) from rota.workflow_step as w where w.workflow_id = graph and w.number = step
+$$;
+
+-- The steps that a resumed run repeats: those that failed or were cancelled, and what follows from them. What succeeded by
+-- a rule about successes stays as it is.
+create or replace function rota.steps_to_resume(run uuid) returns int[] language sql stable as $$
+    with recursive again as (
+        select r.workflow_id as graph, s.number from rota.run as r
+        join rota.step as s on s.run_id = r.id
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+        where r.id = run
+          and (s.state = {step.cancelled} or s.state in ({step.failed}, {step.upstream_failed}) and not w.optional)
+        union
+        select a.graph, n.number from again as a
+        cross join lateral rota.steps_after(a.graph, a.number) as n(number)
+        cross join lateral (
+            select from rota.step as s
+            join rota.workflow_step as w on w.workflow_id = a.graph and w.number = s.number
+            where s.run_id = run and s.number = n.number
+              and not (s.state = {step.succeeded} and w.rule in ({rule.all_succeeded}, {rule.one_succeeded}))
+            offset 0) as repeated
+    )
+    select array_agg(number order by number) from again
+$$;
+
+-- All steps that come after some others, with those.
+create or replace function rota.steps_from(run uuid, first int[]) returns int[] language sql stable as $$
+    with recursive again as (
+        select r.workflow_id as graph, f.number from rota.run as r cross join unnest(first) as f(number) where r.id = run
+        union
+        select a.graph, n.number from again as a cross join lateral rota.steps_after(a.graph, a.number) as n(number)
+    )
+    select array_agg(number order by number) from again
+$$;
+
+-- Lets steps of a run wait again, with counts that follow from the states of their predecessors, and starts those that
+-- can start. The run is running again, if it had ended. The caller has locked it.
+create or replace function rota.resume_run(run uuid, numbers int[]) returns void language plpgsql volatile as $$
+declare
+    graph uuid;
+    last int := (select max(s.number) from rota.step as s where s.run_id = run);
+begin
+    perform from rota.step as s where s.run_id = run order by s.number for update;
+    update rota.run as r
+    set state = {run.running}, ended_at = null, cancel_at = null, error = null, round = r.round + 1,
+        deadline_at = rota.now() + make_interval(secs => r.deadline), cancel_sent = false, forced = false, suspended = false
+    where r.id = run returning r.workflow_id into graph;
+    -- Nobody cancels it any more: what a function did after it was told of that is forgotten.
+    delete from rota.checkpoint as c where c.run_id = run and c.number >= (
+        select min(t.number) from rota.checkpoint as t where t.run_id = run and t.state = {step.cancelled});
+    update rota.step as s
+    set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,
+        -- The run of a sub-workflow goes on, unless it is to run again after a success.
+        job_id = case when w.kind = {kind.workflow} and not (s.state = {step.succeeded} and exists (
+            select from rota.run as c where c.id = s.job_id and c.state = {run.succeeded})) then s.job_id end
+    from rota.workflow_step as w
+    where s.run_id = run and (s.number = any(numbers) or s.number = last) and w.workflow_id = graph and w.number = s.number;
+    with before as (
+        select n.number, s.state, p.optional and not rota.asks_for_one(graph, n.number) as optional
+        from rota.workflow_step as p join rota.step as s on s.run_id = run and s.number = p.number
+        cross join lateral unnest(p.successors) as n(number)
+        where p.workflow_id = graph
+    ), counted as (
+        select number, count(*) filter (where state <= {step.running}) as waits,
+               count(*) filter (where state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not optional) as failed,
+               count(*) filter (where state = {step.skipped}) as skipped
+        from before group by number
+    )
+    update rota.step as s set waits = c.waits, failed = c.failed, skipped = c.skipped
+    from counted as c where s.run_id = run and s.number = c.number and s.state = {step.waiting};
+    perform rota.start_ready_steps(run, graph);
+end $$;
+
+-- The result of a step, and the job, or run, under whose name it may be encrypted. That of a sub-workflow is its run's: of
+-- several last steps it has as many parts, under their names.
+create or replace function rota.step_result(run uuid, step int, path text[] default '{}')
+    returns table (part text[], job_id uuid, result json) language plpgsql stable as $$
+declare
+    its record;
+begin
+    select s.job_id, s.result, s.state, w.kind into its from rota.step as s
+    join rota.run as r on r.id = s.run_id
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    where s.run_id = run and s.number = step;
+    if its.kind = {kind.workflow} and its.state = {step.succeeded} and its.result is null then
+        return query
+        select v.part, v.job_id, v.result from rota.run as c
+        join rota.workflow as w on w.id = c.workflow_id
+        join rota.workflow_step as l on l.workflow_id = w.id and case when w.result_step is not null
+            then l.number = w.result_step
+            else l.successors = array[(select max(e.number) from rota.workflow_step as e where e.workflow_id = w.id)] end
+        cross join lateral rota.step_result(
+            c.id, l.number, case when w.result_step is not null then path else path || l.name end) as v
+        where c.id = its.job_id;
+    elsif its.state is not null then
+        part := path;
+        job_id := coalesce(its.job_id, run);
+        result := its.result;
+        return next;
+    end if;
+end $$;
