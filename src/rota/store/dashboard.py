@@ -18,7 +18,7 @@ import msgspec
 
 from rota.errors import StoreUnavailable
 from rota.model import Count, DeadGroup
-from rota.store.database import Database, Store
+from rota.store.dashboard_lists import DashboardLists
 from rota.store.search import estimated_rows
 
 _HELD = 100  # jobs of a lane that are read one by one
@@ -122,14 +122,7 @@ class LedgerCounts(msgspec.Struct, frozen=True):
         return self.fired + self.skipped
 
 
-class DashboardStore(Store):
-    def __init__(self, database: Database, namespace: str) -> None:
-        super().__init__(database)
-        self._namespace = namespace
-
-    async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
-        return await self.database.fetch(query, self._namespace, *arguments)
-
+class DashboardStore(DashboardLists):
     # -- queues
 
     async def queues(
@@ -160,7 +153,8 @@ class DashboardStore(Store):
         return [*found.values()]
 
     async def lags(self) -> dict[str, float]:
-        """Return for how many seconds the first ready job of each queue has been due."""
+        """Return for how many seconds the first ready job of queues has been due: of all of them, or of
+        the latest if there are many."""
         return dict(await self._fetch("lags_now"))
 
     async def troubled_queues(self, late: float, most: int) -> tuple[list[QueueNow], int]:
