@@ -122,7 +122,8 @@ class Stage:
         filled = await c.fetchval("select to_regclass($1)", f"{schema}.filled")
         if not filled:
             await c.execute(f"drop schema if exists {schema} cascade")
-            await app.migrate()
+        await app.migrate()
+        if not filled:
             await fill(app, url, schema, jobs)
             await c.execute(f"create table {schema}.filled ()")
         await c.close()
