@@ -5,7 +5,7 @@ hour, one in twenty cancelled), 2 % are dead letters in many groups, 10 % are sc
 ready or runs on some node. Everything else is in proportion: a task for 200 jobs, a node for 1,000, a
 queue for 500, a schedule for 100, and so on. With 100,000 jobs that is more of everything than a page
 shows or a search looks at, so that a page that reads no further does the same work at any larger size.
-The first node and the first queue have a tenth of the jobs of any other: a search for them finds few.
+The first node, queue and task have a tenth of the jobs of any other: a search for them finds few.
 """
 
 # ruff: noqa: E501  lines of SQL
@@ -97,7 +97,7 @@ async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[An
     past, dead, future, running = jobs * 13 // 20, jobs // 50, jobs // 10, len(nodes) * 10
     ready = jobs - past - dead - future - running
     lane = f"'default/queue' || {_seldom_first(how_many.queues)}"
-    task = f"'task' || n % {how_many.tasks}"
+    task = f"'task' || {_seldom_first(how_many.tasks)}"
     node = f"($1::uuid[])[1 + {_seldom_first(len(nodes))}]"
     ended = f"select {_ID}, t, t, t + interval '20 ms', t + n % 50 * interval '40 ms' + interval '30 ms', "
     constant = f"0, 1, 1, 5, 0, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS}, {node}"
@@ -169,13 +169,13 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
             f"select {schema}.make_partition('occurrence', (now() at time zone 'UTC')::date - $1::int)",
             day,
         )
-    # Once a day, and in each of the last six hours, so that the current week has some on a Monday, too.
+    # In the order of time. Once a day, and in each of the last six hours, so that the current week has some on a Monday, too.
     await c.execute(
         f"insert into {schema}.occurrence (schedule_id, due_at, run_at, decided_at, version, state) "
         "select s.id, t, t, t, 1, 1 from (select s.id, date_trunc('hour', now()) - h * interval '1 hour' + "
         f"(hashtext(s.name) % 60) * interval '1 minute' as t from {schema}.schedule as s, "
         "(select generate_series(1, 6) as h union all select generate_series(24, 240, 24)) as h) as s "
-        "on conflict do nothing"
+        "order by t on conflict do nothing"
     )
     await c.execute(
         f"insert into {schema}.task (namespace, name, queue, needs, priority, guarantee, max_attempts) "
@@ -291,7 +291,7 @@ async def names(app: App, url: str, schema: str) -> Names:
         await c.fetchval(f"select {query}".replace("rota.", f"{schema}."))
         for query in (
             "id from rota.present where key = 'the-one'",
-            "id from rota.past order by finished_at limit 1",
+            "id from rota.past where task = 'task0' order by finished_at limit 1",
             "id from rota.dead order by finished_at limit 1",
             "id from rota.node order by name offset 1 limit 1",
             "id from rota.run order by created_at desc limit 1",

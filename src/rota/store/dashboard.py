@@ -33,6 +33,7 @@ _MANY_PER_SHARD = 250
 _MINUTE = timedelta(minutes=1)
 _LEDGER_MS = 500
 _MOST_FAILED = 2_000
+_MOST_GROUPS = 200
 
 
 class QueueNow(msgspec.Struct, kw_only=True):
@@ -249,8 +250,10 @@ class DashboardStore(DashboardLists):
 
     async def dead_groups(self, task: str | None = None, newest: int = 1_500) -> Dead:
         groups = await self._all(DeadGroup, "newest_dead_groups", self._namespace, newest, task)
-        looked_at = sum(group.count for group in groups)
-        return Dead(groups, looked_at, looked_at < newest or task is not None)
+        found = sum(group.count for group in groups)
+        if await self.database.fetchval("more_dead", self._namespace, newest):
+            return Dead(groups, newest, whole=False)
+        return Dead(groups, found, whole=len(groups) < _MOST_GROUPS)
 
     async def recent_dead(self, limit: int) -> list[Any]:
         return await self._fetch("recent_dead", limit)
@@ -292,7 +295,11 @@ class DashboardStore(DashboardLists):
         of the `most` that were decided last. None: that takes too long to read."""
         try:
             async with self.database.transaction("search") as connection:
-                await connection.execute(f"set local statement_timeout = {_LEDGER_MS:d}")
+                # With much memory, row security would hash all schedules, for each day of the ledger; with
+                # little, it looks up those of the newest occurrences.
+                await connection.execute(
+                    f"set local statement_timeout = {_LEDGER_MS:d}; set local work_mem = '64kB'"
+                )
                 return await self.database.fetch(
                     "ledger_between", self._namespace, first, end, most, on=connection
                 )

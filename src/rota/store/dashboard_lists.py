@@ -21,7 +21,7 @@ from rota.store.jobs import JobStore
 from rota.store.saved_views import SavedViewStore
 from rota.store.webhooks import WebhookStore
 
-LOOKED_NAMES = 1_000  # of a kind, for what is typed into the command palette
+LOOKED_NAMES = 300  # of a kind, for a piece inside of a name; its beginning is found by an index
 
 
 class NodeNamed(msgspec.Struct, frozen=True):

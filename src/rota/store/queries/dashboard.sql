@@ -172,6 +172,10 @@ group by g.fingerprint, g.task, g.error
 order by max(g.finished_at) desc
 limit 200;
 
+-- name: more_dead
+-- Whether there are more than $2.
+select exists (select from rota.dead as d where d.namespace = $1 order by d.finished_at desc offset $2 limit 1);
+
 -- name: recent_dead
 select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 300) as message
 from rota.dead as d where d.namespace = $1 and not rota.is_internal_task(d.task) order by d.finished_at desc limit $2;
@@ -197,15 +201,15 @@ from (select o.state, o.reason from rota.occurrence as o where o.schedule_id = $
 
 -- name: ledger_between
 -- How many occurrences of a stretch of time there were, by quarter of an hour, schedule and state: of those $4 that were
--- decided last, found by an index that every day has.
-select s.name, o.part, o.state, o.count
-from (select o.schedule_id, date_bin('15 minutes', o.due_at, '2000-01-01 00:00:00+00') as part, o.state, count(*) as count
-      from (select o.schedule_id, o.due_at, o.state from rota.occurrence as o
-            where o.due_at >= $2 and o.due_at < $3
-              and exists (select from rota.schedule as s where s.id = o.schedule_id and s.namespace = $1)
-            order by o.decided_at desc limit $4) as o
-      group by 1, 2, 3) as o
-join rota.schedule as s on s.id = o.schedule_id;
+-- decided last, found by an index that every day has. Schedules are looked up one by one, as far as the limit goes: a join
+-- to all of them would read the whole stretch first.
+select o.name, date_bin('15 minutes', o.due_at, '2000-01-01 00:00:00+00') as part, o.state, count(*) as count
+from (select s.name, o.due_at, o.state
+      from rota.occurrence as o
+      cross join lateral (select s.name from rota.schedule as s where s.id = o.schedule_id and s.namespace = $1 limit 1) as s
+      where o.due_at >= $2 and o.due_at < $3
+      order by o.decided_at desc limit $4) as o
+group by 1, 2, 3;
 
 -- name: ledger_of_day
 -- The occurrences of some schedules, each by its index.
@@ -314,22 +318,42 @@ where n.namespace = $1 and n.state = 'live' and n.expires_at >= rota.now() and '
 group by n.queues;
 
 -- name: find_tasks
--- $3 of those with $2 in their names, of the $4 that were registered or changed last.
-select t.name from (select name from rota.task where namespace = $1 order by updated_at desc, name limit $4) as t
-where strpos(lower(t.name), lower($2)) > 0 order by t.name limit $3;
+-- $3 of those whose names begin with $2, by their index; then of those with $2 in their names, among the $4 that were
+-- registered or changed last.
+select t.name from (
+    (select t.name, 1 as place from rota.task as t
+     where t.namespace = $1 and t.name >= $2 and t.name < $2 || chr(1114111) order by t.name limit $3)
+    union all
+    (select t.name, 2 from (select name from rota.task where namespace = $1 order by updated_at desc, name limit $4) as t
+     where strpos(lower(t.name), lower($2)) > 0 limit 2 * $3)) as t
+group by t.name order by min(t.place), t.name limit $3;
 
 -- name: find_queues
-select q.name from (select name from rota.queue where namespace = $1 order by name limit $4) as q
-where strpos(lower(q.name), lower($2)) > 0 order by q.name limit $3;
+-- As find_tasks, among the first $4 by name.
+select q.name from (
+    (select q.name, 1 as place from rota.queue as q
+     where q.namespace = $1 and q.name >= $2 and q.name < $2 || chr(1114111) order by q.name limit $3)
+    union all
+    (select q.name, 2 from (select name from rota.queue where namespace = $1 order by name limit $4) as q
+     where strpos(lower(q.name), lower($2)) > 0 limit 2 * $3)) as q
+group by q.name order by min(q.place), q.name limit $3;
 
 -- name: find_schedules
-select s.id, s.name
-from (select s.id, s.name from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted')
-      order by s.name limit $4) as s
-where strpos(lower(s.name), lower($2)) > 0 order by s.name limit $3;
+-- As find_tasks, among the first $4 by name.
+select s.id, s.name from (
+    (select s.id, s.name, 1 as place from rota.schedule as s
+     where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.name >= $2 and s.name < $2 || chr(1114111)
+     order by s.name limit $3)
+    union all
+    (select s.id, s.name, 2
+     from (select s.id, s.name from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted')
+           order by s.name limit $4) as s
+     where strpos(lower(s.name), lower($2)) > 0 limit 2 * $3)) as s
+group by s.id, s.name order by min(s.place), s.name limit $3;
 
 -- name: find_nodes
+-- Among the $4 that were started last: ids are in the order of time.
 select n.id, n.name, case when n.expires_at < rota.now() then 'silent' else n.state end as state
-from (select * from rota.node as n where n.namespace = $1 and n.state in ('live', 'draining')
-      order by n.started_at desc, n.id limit $4) as n
+from (select n.id, n.name, n.state, n.expires_at from rota.node as n
+      where n.namespace = $1 and n.state in ('live', 'draining') order by n.id desc limit $4) as n
 where strpos(lower(n.name), lower($2)) > 0 order by n.name limit $3;
