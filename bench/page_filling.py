@@ -185,8 +185,8 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
     for place in range(how_many.nodes):
         await c.execute(
             f"insert into {schema}.node (id, namespace, name, host, pid, version, roles, queues, "
-            "capabilities, tasks, slots, running, expires_at) values ($1, 'default', $2, 'host', 1, '0', "
-            "'{worker}', '{}', '{}', '{}', 20, 10, now() + interval '1 day')",
+            "capabilities, tasks, kind, slots, running, expires_at) values ($1, 'default', $2, 'host', "
+            "1, '0', '{worker}', '{}', '{}', '{}', 'all', 20, 10, now() + interval '1 day')",
             new_id(), f"node-{place:03}",
         )  # fmt: skip
     # By minute for a day, by hour for a month: of the namespace, each queue, and each task. Of most of

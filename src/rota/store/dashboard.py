@@ -295,8 +295,8 @@ class DashboardStore(DashboardLists):
         of the `most` that were decided last. None: that takes too long to read."""
         try:
             async with self.database.transaction("search") as connection:
-                # With much memory, row security would hash all schedules, for each day of the ledger; with
-                # little, it looks up those of the newest occurrences.
+                # With much memory, row security would hash all schedules for each day of the ledger;
+                # with little, it looks up those of the newest occurrences.
                 await connection.execute(
                     f"set local statement_timeout = {_LEDGER_MS:d}; set local work_mem = '64kB'"
                 )
