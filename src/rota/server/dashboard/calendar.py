@@ -28,7 +28,7 @@ from rota.store.dashboard import DashboardStore
 from rota.store.schedules import FIRED
 
 _AGENDA = 100
-_LEDGER = 2_000  # rows of the past that are counted
+_LEDGER = 1_500  # rows of the past that are counted
 _FREQUENT = 24  # occurrences of a day from which on a schedule is only counted
 _LOOKED_UP = 300  # schedules whose occurrences of a day are looked up
 _NAMED = 6
