@@ -31,6 +31,7 @@ class FlowSize:
         self.alone = 60 if quick else 500  # steps of one function
         self.width = 500 if quick else 10_000
         self.joins = 4 if quick else 21
+        self.members = 20_000 if quick else 1_000_000
         self.sleepers = 200 if quick else 10_000
         self.rest = 3.0 if quick else 30.0  # seconds of which the processor time is taken
         self.patience = 120.0
@@ -157,6 +158,30 @@ def fan(arena: Arena, size: FlowSize) -> Stats:
         "worker_cpu_us": worker / size.width * 1e6,
         "steps": size.width + 1,
     }
+
+
+def members(arena: Arena, size: FlowSize) -> Stats:
+    """Members a second of a map over a generator: from before the call to the end of the run. The
+    memory is the most that the submitter had, and the workers after the last member."""
+    arena.refresh()
+    ended = arena.records()
+    with arena.working():
+        arena.call("members", count=1_000)  # warms up
+        before = ended.read()
+        store, worker = arena.store_cpu(), arena.worker_cpu()
+        answer = arena.call("members", count=size.members)
+        store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker
+        memory = arena.worker_memory()
+        ran = ended.read() - before
+    if ran != size.members or answer["succeeded"] != size.members:
+        raise Trouble(f"{ran} of {size.members} members ran")
+    moment = _sent(arena)[-1][1]
+    return {
+        "rate": size.members / (answer["moment"] - moment),
+        "store_cpu_us": store / size.members * 1e6,
+        "worker_cpu_us": worker / size.members * 1e6,
+        "submitter_mb": answer["memory_mb"], "workers_mb": memory, "steps": size.members,
+    }  # fmt: skip
 
 
 def plain(arena: Arena, size: FlowSize) -> Stats:

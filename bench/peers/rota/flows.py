@@ -6,7 +6,10 @@ jobs that any worker may take. One node for chains and for a single function, tw
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +116,22 @@ async def fan(wish: dict[str, Any]) -> None:
     await app.close()
 
 
+async def members(wish: dict[str, Any]) -> dict[str, Any]:
+    """A map over what a generator yields, until its run has ended."""
+
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(wish["count"]):
+            yield number
+
+    common.sent(0)
+    run = await app.map(step, over=numbers(), size=1_000)
+    counts = await run.result()
+    moment = time.time()
+    await app.close()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000
+    return {"moment": moment, "succeeded": counts["succeeded"], "memory_mb": memory}
+
+
 async def sleepers(wish: dict[str, Any]) -> None:
     numbers = list(common.numbers(wish))
     for at in range(0, len(numbers), 100):
@@ -133,6 +152,6 @@ async def work(wish: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     common.main(
-        setup=setup, chain=chain, functions=functions, fan=fan, sleepers=sleepers,
-        interrupt=interrupt, work=work,
+        setup=setup, chain=chain, functions=functions, fan=fan, members=members,
+        sleepers=sleepers, interrupt=interrupt, work=work,
     )  # fmt: skip
