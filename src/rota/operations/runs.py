@@ -347,8 +347,8 @@ class Runs:
             number = await self._number_to_retry(store, run, step)
             again = await self._resettable(store, run, [number], "retried")
             maps = MapStore(store.database)
-            await maps.forget(run["id"], number)
             await maps.reopen(run["id"], again)
+            await maps.renew(run["id"], number)
             await store.resume_run(run["id"], again)
             change.after = {"step": step, "steps": len(again)}
         return RunChanged(run["id"], "retried", len(again))
@@ -428,9 +428,7 @@ class Runs:
             if running:
                 await maps.restart_members(run["id"], number)
             else:
-                for each in await maps.progress(run["id"]):
-                    if each["step"] in again and each["step"] != number:
-                        await maps.forget(run["id"], each["step"])
+                await maps.reopen(run["id"], again, number)
                 await store.resume_run(run["id"], again)
             change.after = {"step": step, "members": count}
         return RunChanged(run["id"], "retried", count)

@@ -34,6 +34,7 @@ from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import encrypted_outcome
 from rota.store.rows import NewJob, NewRun, decode_new
 from rota.worker.chunks import Chunks
+from rota.worker.generated import Generated
 
 log = logging.getLogger("rota.functions")
 
@@ -61,6 +62,7 @@ class Functions:
         self._records = _Together(self._write_records)
         self._calls = _Together(self._write_calls)
         self.chunks = Chunks(database, lease, self._persistently)
+        self.generated = Generated(database, lease, self._persistently)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a durable function."""
