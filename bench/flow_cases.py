@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 
@@ -133,26 +134,26 @@ def _commits(arena: Arena, count: int) -> list[float]:
 
 
 def fan(arena: Arena, size: FlowSize) -> Stats:
-    """Steps a second of a group and the step after it: from before the start to that step."""
+    """Steps a second of a group and the step after it: from before the start to that step. A group
+    before it, in the same client, warms up."""
     arena.refresh()
-    ended = arena.records()
-    with arena.working():
-        # Warms up. Of ours the whole, for a graph is stored with its first run.
-        first = size.width if arena.peer.kind == "rota" else 100
-        arena.call("fan", count=1, width=first)
-        if not wait_until(lambda: ended.read() > first, size.patience):
-            raise Trouble(f"{ended.read()} of {first + 1} ran")
-        before = ended.read()
+    ended, sent = arena.records(), arena.records("sent")
+    with arena.working(), ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(arena.call, "fan", count=1, width=size.width)
+        wait_until(lambda: sent.read() == 2 or calling.done(), 2 * size.patience, 0.002)
         store, worker = arena.store_cpu(), arena.worker_cpu()
-        arena.call("fan", count=1, width=size.width)
-        if not wait_until(lambda: ended.read() > before + size.width, size.patience):
-            raise Trouble(f"{ended.read() - before} of {size.width + 1} ran")
+        calling.result()
         store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker
-    seen = ended.seen[before:]
+    sent.read()
+    began = max(moment for _, moment in sent.seen)
+    ended.read()
+    seen = [one for one in ended.seen if one[1] >= began]
+    if len(seen) != size.width + 1:
+        raise Trouble(f"{len(seen)} of {size.width + 1} ran")
     join = max(moment for number, moment in seen if number == JOIN)
     last = max(moment for number, moment in seen if number != JOIN)
     return {
-        "rate": (size.width + 1) / (join - _sent(arena)[-1][1]),
+        "rate": (size.width + 1) / (join - began),
         "join_ms": (join - last) * 1000,
         "store_cpu_us": store / size.width * 1e6,
         "worker_cpu_us": worker / size.width * 1e6,
@@ -196,7 +197,7 @@ def join(arena: Arena, plain: Arena, size: FlowSize) -> Stats:
     arena.refresh()
     ended = arena.records()
     with arena.working():
-        arena.call("fan", count=size.joins, width=10)
+        arena.call("fan", count=size.joins - 1, width=10)
         ended.read()
     seen = sorted(ended.seen, key=lambda one: one[1])
     lags = [

@@ -310,6 +310,9 @@ class _Together:
         while self._entries:
             entries, self._entries = self._entries[:_MOST], self._entries[_MOST:]
             await self._write_part([entry for entry in entries if not entry.answer.done()])
+            # Functions that were answered go on first: what they ask for next goes with what has gathered
+            # meanwhile. Else two crowds would take turns, and each wait for the other's commit.
+            await asyncio.sleep(0)
 
     async def _write_part(self, entries: list[_Entry]) -> None:
         """Write them together. A value that the database refuses is that of one of them."""
