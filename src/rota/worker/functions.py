@@ -41,6 +41,7 @@ log = logging.getLogger("rota.functions")
 T = TypeVar("T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between tries while the database is away
 _MOST = 500  # records in one statement
+_TURNS = 4  # of the event loop, from an answer to the next thing that a function asks for
 _DONE = StepState.SUCCEEDED
 _KINDS = {int(kind): kind for kind in CheckpointKind}
 _STATES = {int(state): state for state in StepState}
@@ -312,7 +313,8 @@ class _Together:
             await self._write_part([entry for entry in entries if not entry.answer.done()])
             # Functions that were answered go on first: what they ask for next goes with what has gathered
             # meanwhile. Else two crowds would take turns, and each wait for the other's commit.
-            await asyncio.sleep(0)
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def _write_part(self, entries: list[_Entry]) -> None:
         """Write them together. A value that the database refuses is that of one of them."""
