@@ -299,5 +299,7 @@ def test_declaring_generators() -> None:
         app.generator(coroutine)  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="'items' is a generator, which can't be exactly_once"):
         app.generator(guarantee="exactly_once")(items)
-    with pytest.raises(ConfigError, match=r"declare it with @app\.generator, if a workflow is to map"):
+    with pytest.raises(
+        ConfigError, match=r"declare it with @app\.generator, if a workflow is to map"
+    ):
         app.task(items)

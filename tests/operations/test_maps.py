@@ -353,8 +353,8 @@ async def test_each_member_of_a_task_with_a_rate_is_a_job(
     assert (parts.progress.chunks, parts.progress.members) == (5, 5)
     with pytest.raises(
         ConfigError,
-        match=r"workflow 'rated', step 'more': task 'rated' has a rate, which counts the jobs that start, "
-        r"and a chunk of 10 members is one job: leave size out, and each member is a job that waits",
+        match=r"workflow 'rated', step 'more': task 'rated' has a rate, which counts the jobs that start"
+        r", and a chunk of 10 members is one job: leave size out, and each member is a job that waits",
     ):
         flow.map(rated, over=[1], size=10, name="more")
 
@@ -370,5 +370,7 @@ async def test_a_task_with_keys_that_are_computed_is_not_mapped(
     async def keyed(item: int) -> None: ...
 
     flow = sandbox.app.workflow("keyed")
-    with pytest.raises(ConfigError, match=f"task 'keyed' has a {key}, which is computed .*{instead}"):
+    with pytest.raises(
+        ConfigError, match=f"task 'keyed' has a {key}, which is computed .*{instead}"
+    ):
         flow.map(keyed, over=[1], each="job")

@@ -43,4 +43,9 @@ async def test_a_plain_generator_runs_in_a_child_process(app: App) -> None:
         status = await run.wait(100)
     assert status.state == "succeeded"
     assert await run.result() == {"count": 3_000, "succeeded": 3_000, "failed": 0}
-    assert [each.result for each in await run.members("parts", after=2_996)] == ["C", "A", "B", "C"][1:]
+    assert [each.result for each in await run.members("parts", after=2_996)] == [
+        "C",
+        "A",
+        "B",
+        "C",
+    ][1:]

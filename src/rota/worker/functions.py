@@ -311,8 +311,8 @@ class _Together:
         while self._entries:
             entries, self._entries = self._entries[:_MOST], self._entries[_MOST:]
             await self._write_part([entry for entry in entries if not entry.answer.done()])
-            # Functions that were answered go on first: what they ask for next goes with what has gathered
-            # meanwhile. Else two crowds would take turns, and each wait for the other's commit.
+            # Functions that were answered go on first: what they ask for next goes with what has
+            # gathered meanwhile. Else two crowds would take turns, and each wait for the other's commit.
             for _ in range(_TURNS):
                 await asyncio.sleep(0)
 
