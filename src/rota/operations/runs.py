@@ -479,13 +479,19 @@ class Runs:
     ) -> SignalSent:
         """Send a signal to a run of a durable function, which takes it with ``ctx.wait(signal)``.
 
-        Raises `Conflict` for a run that has ended: nobody would take it.
+        Raises `Conflict` for a run that has ended, and for one of a graph: nobody would take it.
         """
         run = await self.get(id)
         if run.ended_at is not None:
             raise Conflict(
                 f"run {run.id} has already {run.state}: nobody would take the signal {signal!r}",
                 code="ended", subject=run.id,
+            )  # fmt: skip
+        steps = await self.steps(run.id, limit=1)
+        if steps and steps[0].kind != StepKind.FUNCTION.label:
+            raise Conflict(
+                f"run {run.id} is of the graph {run.workflow!r}, which takes no signals: send "
+                f"{signal!r} to the run of a durable function", code="no-function", subject=run.id,
             )  # fmt: skip
         return await self._rota.signals.send(signal, str(run.id), payload, once=once)
 
