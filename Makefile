@@ -11,11 +11,12 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release image clean
+.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
-	@echo "make test    run the tests, but for the long ones; ARGS='-k name' for some of them"
+	@echo "make test    run the tests, but for the slow ones; ARGS='-k name' for some of them"
+	@echo "make test-slow  run the slow tests: packages, frameworks, docs, browsers, services"
 	@echo "make proof   run the long tests: kills, faults, simulation, browser, measurements"
 	@echo "make test-postgres  the suites that exercise SQL, on PostgreSQL 14 to 18; VERSIONS='14 18'"
 	@echo "make check   lint, formatting, types, import rules"
@@ -51,7 +52,12 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/django6/tried $(VENV)/containers
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
-	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
+	@$(BIN)/python -m pytest -m "not proof and not slow" $(PARALLEL) $(ARGS)
+
+# The files that tests/support/order.py names as slow.
+test-slow: PARALLEL ?= -n 5 $(BY_FILE)
+test-slow: $(VENV)/installed $(PROGRAMS)
+	@$(BIN)/python -m pytest -m "slow and not proof" $(PARALLEL) $(ARGS)
 
 # The tests that are marked proof: whole clusters that are killed, cut off, upgraded, simulated or measured.
 proof: PARALLEL ?= -n 2 $(BY_FILE)

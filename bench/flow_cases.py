@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 
@@ -31,6 +32,7 @@ class FlowSize:
         self.alone = 60 if quick else 500  # steps of one function
         self.width = 500 if quick else 10_000
         self.joins = 4 if quick else 21
+        self.members = 20_000 if quick else 1_000_000
         self.sleepers = 200 if quick else 10_000
         self.rest = 3.0 if quick else 30.0  # seconds of which the processor time is taken
         self.patience = 120.0
@@ -132,31 +134,55 @@ def _commits(arena: Arena, count: int) -> list[float]:
 
 
 def fan(arena: Arena, size: FlowSize) -> Stats:
-    """Steps a second of a group and the step after it: from before the start to that step."""
+    """Steps a second of a group and the step after it: from before the start to that step. A group
+    before it, in the same client, warms up."""
     arena.refresh()
-    ended = arena.records()
-    with arena.working():
-        # Warms up. Of ours the whole, for a graph is stored with its first run.
-        first = size.width if arena.peer.kind == "rota" else 100
-        arena.call("fan", count=1, width=first)
-        if not wait_until(lambda: ended.read() > first, size.patience):
-            raise Trouble(f"{ended.read()} of {first + 1} ran")
-        before = ended.read()
+    ended, sent = arena.records(), arena.records("sent")
+    with arena.working(), ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(arena.call, "fan", count=1, width=size.width)
+        wait_until(lambda: sent.read() == 2 or calling.done(), 2 * size.patience, 0.002)
         store, worker = arena.store_cpu(), arena.worker_cpu()
-        arena.call("fan", count=1, width=size.width)
-        if not wait_until(lambda: ended.read() > before + size.width, size.patience):
-            raise Trouble(f"{ended.read() - before} of {size.width + 1} ran")
+        calling.result()
         store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker
-    seen = ended.seen[before:]
+    sent.read()
+    began = max(moment for _, moment in sent.seen)
+    ended.read()
+    seen = [one for one in ended.seen if one[1] >= began]
+    if len(seen) != size.width + 1:
+        raise Trouble(f"{len(seen)} of {size.width + 1} ran")
     join = max(moment for number, moment in seen if number == JOIN)
     last = max(moment for number, moment in seen if number != JOIN)
     return {
-        "rate": (size.width + 1) / (join - _sent(arena)[-1][1]),
+        "rate": (size.width + 1) / (join - began),
         "join_ms": (join - last) * 1000,
         "store_cpu_us": store / size.width * 1e6,
         "worker_cpu_us": worker / size.width * 1e6,
         "steps": size.width + 1,
     }
+
+
+def members(arena: Arena, size: FlowSize) -> Stats:
+    """Members a second of a map over a generator: from before the call to the end of the run. The
+    memory is the most that the submitter had, and the workers after the last member."""
+    arena.refresh()
+    ended = arena.records()
+    with arena.working():
+        arena.call("members", count=1_000)  # warms up
+        before = ended.read()
+        store, worker = arena.store_cpu(), arena.worker_cpu()
+        answer = arena.call("members", count=size.members)
+        store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker
+        memory = arena.worker_memory()
+        ran = ended.read() - before
+    if ran != size.members or answer["succeeded"] != size.members:
+        raise Trouble(f"{ran} of {size.members} members ran")
+    moment = _sent(arena)[-1][1]
+    return {
+        "rate": size.members / (answer["moment"] - moment),
+        "store_cpu_us": store / size.members * 1e6,
+        "worker_cpu_us": worker / size.members * 1e6,
+        "submitter_mb": answer["memory_mb"], "workers_mb": memory, "steps": size.members,
+    }  # fmt: skip
 
 
 def plain(arena: Arena, size: FlowSize) -> Stats:
@@ -171,7 +197,7 @@ def join(arena: Arena, plain: Arena, size: FlowSize) -> Stats:
     arena.refresh()
     ended = arena.records()
     with arena.working():
-        arena.call("fan", count=size.joins, width=10)
+        arena.call("fan", count=size.joins - 1, width=10)
         ended.read()
     seen = sorted(ended.seen, key=lambda one: one[1])
     lags = [

@@ -43,6 +43,7 @@ CASES = {
     "one_step": Case("A step of one function, of a bare commit", "ratio", ""),
     "fan": Case("A group of 10,000 steps and one after it", "rate", "steps/s"),
     "join": Case("From the last of a group to the step after it", "p50", "ms", False),
+    "map": Case("A map over a million members", "rate", "members/s"),
     "before": Case("No-op jobs, with and before workflows", "rate", "jobs/s"),
     "sleeping": Case("10,000 functions asleep, PostgreSQL's processor time", "ratio", "", False),
     "killed": Case("kill -9 inside a step, until the next step", "seconds", "s", False),
@@ -96,6 +97,8 @@ _GOALS = [
     _Goal("fan", "10,000 wide, of our plain no-ops", 0.5, False, _between("rate", "rota", "plain")),
     _Goal("fan", "10,000 wide, of a Celery chord", 10, False, _between("rate", "rota", "celery")),
     _Goal("join", "From the last finish to the join, of idle pick-up p50", 3, True, _own()),
+    _Goal("map", "Map over a million members, of our plain no-ops", 3, False,
+          _between("rate", "rota", "plain")),
     _Goal("before", "Plain no-ops, of those before workflows", 0.97, False,
           _between("rate", "plain", "before")),
     _Goal("sleeping", "PostgreSQL beside 10,000 sleeping functions, of idle", 1.1, True, _own()),
@@ -192,7 +195,8 @@ _COLUMNS = {
     "rate": "a second", "ms": "ms", "p50": "p50 ms", "commit_p50": "bare commit, p50 ms",
     "idle_p50": "idle pick-up, p50 ms", "join_ms": "last to join, ms", "idle_ms": "idle, CPU ms/s",
     "seconds": "s", "lease": "lease, s", "ratio": "ratio", "store_cpu_us": "store, CPU µs each",
-    "worker_cpu_us": "workers, CPU µs each",
+    "worker_cpu_us": "workers, CPU µs each", "submitter_mb": "submitter, MB",
+    "workers_mb": "workers, MB",
 }  # fmt: skip
 
 

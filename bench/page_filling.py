@@ -1,9 +1,11 @@
 """What the dashboard's pages are measured with: jobs and what surrounds them, by SQL in bulk.
 
-Of the jobs, three quarters are in the history of two weeks (a day's partition each, a tenth of them of
-the last hour, one in twenty cancelled), 2 % are dead letters in many groups, 10 % are scheduled, and the
-rest is ready or runs on some node. Everything else is in proportion: a task for 2,000 jobs, a node for
-10,000, a schedule for 100, and so on.
+Of the jobs, 65 % are in the history of two weeks (a day's partition each, a tenth of them of the last
+hour, one in twenty cancelled), 2 % are dead letters in many groups, 10 % are scheduled, and the rest is
+ready or runs on some node. Everything else is in proportion: a task for 200 jobs, a node for 1,000, a
+queue for 500, a schedule for 100, and so on. With 100,000 jobs that is more of everything than a page
+shows or a search looks at, so that a page that reads no further does the same work at any larger size.
+The first node, queue and task have a tenth of the jobs of any other: a search for them finds few.
 """
 
 # ruff: noqa: E501  lines of SQL
@@ -38,15 +40,15 @@ class Amounts(NamedTuple):
 
     @property
     def tasks(self) -> int:
-        return max(self.jobs // 2_000, 5)
+        return max(self.jobs // 200, 5)
 
     @property
     def nodes(self) -> int:
-        return max(self.jobs // 10_000, 2)
+        return max(self.jobs // 1_000, 2)
 
     @property
     def queues(self) -> int:
-        return max(self.jobs // 5_000, 4)
+        return max(self.jobs // 500, 4)
 
     @property
     def schedules(self) -> int:
@@ -55,7 +57,7 @@ class Amounts(NamedTuple):
     @property
     def people(self) -> int:
         """Tokens, users, endpoints, views, and so on."""
-        return max(self.jobs // 5_000, 4)
+        return max(self.jobs // 500, 4)
 
 
 class Names(NamedTuple):
@@ -85,13 +87,18 @@ async def fill(app: App, url: str, schema: str, jobs: int) -> None:
     await c.close()
 
 
+def _seldom_first(count: int) -> str:
+    """Return a number below `count` for a job's number `n`, of which 0 comes a tenth as often."""
+    return f"(case when n % {10 * count} = 0 then 0 else 1 + n % {count - 1} end)"
+
+
 async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[Any]) -> None:
     jobs = how_many.jobs
-    past, dead, future, running = jobs * 3 // 4, jobs // 50, jobs // 10, len(nodes) * 10
+    past, dead, future, running = jobs * 13 // 20, jobs // 50, jobs // 10, len(nodes) * 10
     ready = jobs - past - dead - future - running
-    lane = f"'default/queue' || n % {how_many.queues}"
-    task = f"'task' || n % {how_many.tasks}"
-    node = f"($1::uuid[])[1 + n % {len(nodes)}]"
+    lane = f"'default/queue' || {_seldom_first(how_many.queues)}"
+    task = f"'task' || {_seldom_first(how_many.tasks)}"
+    node = f"($1::uuid[])[1 + {_seldom_first(len(nodes))}]"
     ended = f"select {_ID}, t, t, t + interval '20 ms', t + n % 50 * interval '40 ms' + interval '30 ms', "
     constant = f"0, 1, 1, 5, 0, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS}, {node}"
     for day in range(_DAYS + 1):
@@ -162,11 +169,13 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
             f"select {schema}.make_partition('occurrence', (now() at time zone 'UTC')::date - $1::int)",
             day,
         )
+    # In the order of time. Once a day, and in each of the last six hours, so that the current week has some on a Monday, too.
     await c.execute(
         f"insert into {schema}.occurrence (schedule_id, due_at, run_at, decided_at, version, state) "
-        "select s.id, t, t, t, 1, 1 from (select s.id, date_trunc('hour', now()) - d * interval '1 day' + "
+        "select s.id, t, t, t, 1, 1 from (select s.id, date_trunc('hour', now()) - h * interval '1 hour' + "
         f"(hashtext(s.name) % 60) * interval '1 minute' as t from {schema}.schedule as s, "
-        "generate_series(1, 10) as d) as s"
+        "(select generate_series(1, 6) as h union all select generate_series(24, 240, 24)) as h) as s "
+        "order by t on conflict do nothing"
     )
     await c.execute(
         f"insert into {schema}.task (namespace, name, queue, needs, priority, guarantee, max_attempts) "
@@ -176,20 +185,23 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
     for place in range(how_many.nodes):
         await c.execute(
             f"insert into {schema}.node (id, namespace, name, host, pid, version, roles, queues, "
-            "capabilities, tasks, slots, running, expires_at) values ($1, 'default', $2, 'host', 1, '0', "
-            "'{worker}', '{}', '{}', '{}', 20, 10, now() + interval '1 day')",
+            "capabilities, tasks, kind, slots, running, expires_at) values ($1, 'default', $2, 'host', "
+            "1, '0', '{worker}', '{}', '{}', '{}', 'all', 20, 10, now() + interval '1 day')",
             new_id(), f"node-{place:03}",
         )  # fmt: skip
-    # By minute for a day, by hour for a month: of the namespace, each queue, and each task.
-    for span, step, periods in ((60, "1 minute", 1439), (3600, "1 hour", 719)):
+    # By minute for a day, by hour for a month: of the namespace, each queue, and each task. Of most of
+    # them, what is older than 90 minutes or 8 days is there for every tenth period only.
+    for span, step, periods, whole in ((60, "1 minute", 1439, 90), (3600, "1 hour", 719, 192)):
         await c.execute(
             f"insert into {schema}.run_stats (namespace, span, task, queue, at, runs, failed, seconds, "
             f"durations, lags, ready, ready_lag) select 'default', {span}, k.task, k.queue, "
-            f"date_trunc('hour', now()) - m * interval '{step}', 10, 1, 5, '{{0,0,0,5,5}}', '{{5,5}}', "
-            f"20, 3 from generate_series(0, {periods}) as m, (select '' as task, '' as queue "
-            f"union all select '', 'queue' || n from generate_series(0, {how_many.queues - 1}) as n "
-            f"union all select 'task' || n, 'queue' || n % {how_many.queues} "
-            f"from generate_series(0, {how_many.tasks - 1}) as n) as k on conflict do nothing"
+            f"date_trunc('minute', now()) - extract(minute from now()) * interval '{span // 3600} minute' - "
+            f"m * interval '{step}', 10, 1, 5, '{{0,0,0,5,5}}', '{{5,5}}', "
+            f"20, 3 from generate_series(0, {periods}) as m, (select 0 as n, '' as task, '' as queue "
+            f"union all select n, '', 'queue' || n from generate_series(0, {how_many.queues - 1}) as n "
+            f"union all select n, 'task' || n, 'queue' || n % {how_many.queues} "
+            f"from generate_series(0, {how_many.tasks - 1}) as n) as k "
+            f"where m < {whole} or n < 10 or (m + n) % 10 = 0 on conflict do nothing"
         )
 
 
@@ -279,9 +291,9 @@ async def names(app: App, url: str, schema: str) -> Names:
         await c.fetchval(f"select {query}".replace("rota.", f"{schema}."))
         for query in (
             "id from rota.present where key = 'the-one'",
-            "id from rota.past order by finished_at limit 1",
+            "id from rota.past where task = 'task0' order by finished_at limit 1",
             "id from rota.dead order by finished_at limit 1",
-            "id from rota.node order by name limit 1",
+            "id from rota.node order by name offset 1 limit 1",
             "id from rota.run order by created_at desc limit 1",
             "id from rota.webhook where url = 'https://example.org/hook'",
             "id from rota.bulk_change order by at desc limit 1",

@@ -1,11 +1,12 @@
 """The dashboard's pages at two sizes that are ten times apart: `python -m bench.pages`.
 
-At the full size: a million jobs, 10,000 schedules, 500 tasks, 100 nodes, 200 queues; the small one has a
-tenth of each. `bench/page_filling.py` writes them. What is measured is the server's time for a page: the
+At the full size: a million jobs, 10,000 schedules, 5,000 tasks, 1,000 nodes, 2,000 queues, and 2,000
+tokens, users, webhooks and so on; the small one has a tenth of each, which is more than any page shows.
+`bench/page_filling.py` writes them. What is measured is the server's time for a page: the
 CPU time of the server and of the database's processes that work for it, the best of several rounds, in
 which both sizes take turns, so that neither a busy machine nor a cold cache counts. (The clock's time
 is shown beside it.) Each page must stay under 100 ms and 60 KB, and take at most 1.2 times what it takes
-with a tenth of everything. A page that has not reached its bound there says what the bound is.
+with a tenth of everything.
 
 With `--database URL`, what was filled there by an earlier run is measured again.
 """
@@ -34,36 +35,18 @@ from rota.server.serving import Server
 MOST_MS, MOST_KB, MOST_RATIO = 100.0, 60.0, 1.2
 PAGES = (
     "/", "/?within=30d", "/jobs", "/jobs?state=failed", "/jobs?state=ready&queue=queue0",
-    "/jobs?task=task3", "/jobs?tag=customer-7", "/jobs?node=node-000", "/jobs?text=user77%40example",
+    "/jobs?task=task0", "/jobs?tag=customer-7", "/jobs?node=node-000", "/jobs?text=user77%40example",
     "/jobs/{ready}", "/jobs/{past}", "/jobs/{failed}", "/jobs/new",
     "/jobs/new?from={failed}", "/jobs/changes", "/jobs/changes/{change}", "/jobs/compare?a={past}",
     "/jobs/compare?a={past}&b={failed}", "/schedules", "/schedules?text=s77", "/schedules/s7",
     "/schedules/new", "/schedules/s7/edit", "/calendar", "/calendar?view=month", "/forecast",
     "/calendars", "/queues", "/queues?within=7d", "/queues/queue0",
-    "/tasks", "/tasks?within=30d", "/tasks/task3",
-    "/tasks/task3?within=30d", "/dead", "/dead?task=task3", "/cluster", "/nodes/{node}", "/runs",
+    "/tasks", "/tasks?within=30d", "/tasks/task0",
+    "/tasks/task0?within=30d", "/dead", "/dead?task=task3", "/cluster", "/nodes/{node}", "/runs",
     "/runs?state=failed", "/runs/{run}", "/alerts", "/events", "/find", "/find?text=task", "/views",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/webhooks/{webhook}", "/endpoints",
     "/endpoints/push", "/doctor",
 )  # fmt: skip
-# Pages whose work has a bound that they don't reach with a tenth of everything, and what it is.
-_LOOK = "matches are rarer: up to the newest 20,000 jobs are looked at"
-_ROWS = "more rows, up to those of a page"
-BOUNDED: dict[str, str] = {
-    "/": "the first ready jobs of up to 500 lanes",
-    "/?within=30d": "the first ready jobs of up to 500 lanes",
-    "/alerts": "the first ready jobs of up to 500 lanes",
-    "/jobs?state=ready&queue=queue0": _LOOK, "/jobs?task=task3": _LOOK, "/jobs?node=node-000": _LOOK,
-    "/jobs/compare?a={past}": _LOOK, "/tasks/task3": _LOOK, "/tasks/task3?within=30d": _LOOK,
-    "/calendar": "the newest 3,000 occurrences of the ledger",
-    "/calendar?view=month": "the newest 3,000 occurrences of the ledger",
-    "/forecast": "the durations of up to 500 tasks",
-    "/cluster": _ROWS, "/views": _ROWS, "/tokens": _ROWS, "/users": _ROWS, "/namespaces": _ROWS,
-    "/webhooks": _ROWS, "/endpoints": _ROWS,
-    "/find": "up to 1,000 views, tasks, queues and nodes each",
-    "/find?text=task": "not bounded: the name of every schedule is read, 1 µs each",
-    "/schedules?text=s77": "not bounded: the name of every schedule is read, 1 µs each",
-}  # fmt: skip
 
 
 def uncovered() -> set[str]:
@@ -122,7 +105,8 @@ class Stage:
         filled = await c.fetchval("select to_regclass($1)", f"{schema}.filled")
         if not filled:
             await c.execute(f"drop schema if exists {schema} cascade")
-            await app.migrate()
+        await app.migrate()
+        if not filled:
             await fill(app, url, schema, jobs)
             await c.execute(f"create table {schema}.filled ()")
         await c.close()
@@ -201,11 +185,7 @@ def report(full: Stage, small: Stage, pages: tuple[str, ...], jobs: int) -> tupl
         if min(cpu, clock) > MOST_MS:
             missed.append(f"{page}: {min(cpu, clock):.0f} ms")
         if ratio > MOST_RATIO:
-            reason = BOUNDED.get(page)
-            missed.append(
-                f"{page}: {ratio:.2f} times the small one"
-                + (f", bounded: {reason}" if reason else "")
-            )
+            missed.append(f"{page}: {ratio:.2f} times the small one")
         if size > MOST_KB:
             missed.append(f"{page}: {size:.0f} KB")
     return table, missed

@@ -138,6 +138,8 @@ def _runs(case: str, arenas: dict[str, Arena], size: cases.FlowSize) -> dict[str
         return each("rota dbos absurd", cases.functions)
     if case == "fan":
         return {**each("rota celery", cases.fan), "plain": partial(cases.plain, plain, size)}
+    if case == "map":
+        return {**each("rota", cases.members), "plain": partial(cases.plain, plain, size)}
     if case == "before":
         return each("plain before", cases.plain)
     alone: dict[str, _Run] = {

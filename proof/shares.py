@@ -15,6 +15,7 @@ from rota.errors import StoreUnavailable
 _LATE = "d"  # idle until everybody has a backlog: it gets no credit for that
 _BACKLOG = 40  # jobs of each key
 _PACED = 30
+_SUBLANES = 5  # of each key
 
 
 def add_tasks(
@@ -22,10 +23,13 @@ def add_tasks(
     attempt: Callable[[Context], AbstractContextManager[None]],
     nap: Callable[[float], Awaitable[None]],
 ) -> None:
+    # The jobs of a key lie in several sublanes, in all more than a claim takes: claims may meet at the
+    # limit of the queue.
     @app.task(
-        name=SHARED, queue=SHARED, retry=Retry(max_attempts=8, base=0.3), fairness_key="key"
+        name=SHARED, queue=SHARED, retry=Retry(max_attempts=8, base=0.3), fairness_key="key",
+        concurrency_key=lambda key, number: number % _SUBLANES,
     )  # fmt: skip
-    async def share(key: str, ctx: Context) -> None:
+    async def share(key: str, number: int, ctx: Context) -> None:
         with attempt(ctx):
             await nap(LONGEST)
 
@@ -68,7 +72,8 @@ class ShareOperator:
         await self._persist(lambda: self._app.tasks[PACED].submit_many(range(_PACED)))
 
     async def _submit(self, keys: list[str]) -> None:
-        await self._persist(lambda: self._app.tasks[SHARED].submit_many(keys))
+        jobs = [(key, self._random.randrange(_SUBLANES)) for key in keys]
+        await self._persist(lambda: self._app.tasks[SHARED].submit_many(jobs))
 
     async def _persist(self, act: Callable[[], Awaitable[Any]]) -> None:
         while True:

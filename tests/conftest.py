@@ -23,7 +23,7 @@ from rota.store.database import Database
 from rota.store.embedded import open_embedded
 from rota.store.migrate import migrate
 from tests.support.known_facts import remembered, trust
-from tests.support.order import LONGEST_FIRST
+from tests.support.order import LONGEST_FIRST, SLOW
 from tests.support.sandboxes import drop_template, isolated
 
 pytest_plugins = [
@@ -49,8 +49,13 @@ _TABLES = (
 TESTS = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what has another mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files: side by side with others, they would be the last to end."""
+    """Mark the slow files, and begin with the longest: they would be the last to end."""
+    slow = {TESTS / f"{name}.py" for name in SLOW}
+    for item in items:
+        if item.path in slow:
+            item.add_marker("slow")
     places = {TESTS / f"{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
 

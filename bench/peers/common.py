@@ -100,10 +100,6 @@ def chains(wish: dict[str, Any]) -> Iterator[int]:
         yield number * CHAIN
 
 
-def members(wish: dict[str, Any]) -> range:
-    return range(wish["width"])
-
-
 async def at_a_pace(wish: dict[str, Any], submit: Callable[[int], Any]) -> None:
     """Submits each job on its own, so many a second, having noted the moment."""
     pause = 1 / wish["rate"]

@@ -1,7 +1,8 @@
 """The keys of a fair queue that have a backlog get slots in proportion to their weights.
 
 While two keys have jobs that wait, the seconds that their jobs ran, over their keys' weights, differ by
-no more than what can be under way when that time begins and ends.
+no more than what can be under way when that time begins and ends; and by what their jobs took too long
+shortly before, on a node that was stopped, say: a key pays for that when the node tells it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from proof.checker.report import Found, Tally
 
 Span = tuple[float, float]
 _SHORTEST = 5.0  # seconds: less says nothing
+_SHORTLY = 60.0
 
 
 def shares_are_fair(facts: Facts, tally: Tally) -> Found:
@@ -32,6 +34,10 @@ def shares_are_fair(facts: Facts, tally: Tally) -> Found:
             for key, weight in zip((one, other), weights, strict=True)
         ]
         allowed = 1.5 * keyed.AT_ONCE * keyed.LONGEST * sum(1 / weight for weight in weights)
+        allowed += max(
+            _overtime(facts, key, first - _SHORTLY) / weight
+            for key, weight in zip((one, other), weights, strict=True)
+        )
         if abs(got[0] - got[1]) > allowed:
             sentence = (
                 f"{one} got {got[0]:.1f} s for a weight of 1 and {other} {got[1]:.1f} s, while both "
@@ -55,6 +61,18 @@ def _spans(facts: Facts, key: str) -> list[Span]:
                 end = held_until(facts, facts.jobs[job], attempt, attempts[place + 1 :])
                 spans.append((attempt.start.at, end))
     return spans
+
+
+def _overtime(facts: Facts, key: str, since: float) -> float:
+    """The seconds that its attempts took beyond what one takes, of those that ended from then on."""
+    ends = [
+        (attempt.start.at, attempt.end.at)
+        for job, attempts in facts.attempts.items()
+        if job in facts.jobs and _is_of(facts, job, key)
+        for attempt in attempts
+        if attempt.end is not None
+    ]
+    return sum(max(0.0, end - start - 2 * keyed.LONGEST) for start, end in ends if end >= since)
 
 
 def _is_of(facts: Facts, job: str, key: str) -> bool:

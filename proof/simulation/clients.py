@@ -96,8 +96,10 @@ class Client:
         await self._submit(task, key=f"key-{slot}", number=slot)
 
     async def _bulk(self) -> None:
-        """Many at once, all or none."""
-        jobs = [self._new_job("quick", self._next(), None, None) for _ in range(12)]
+        """Many at once, all or none. Under limits by key, several claims have something to take then."""
+        limited = bool(self._mix.get("by_customer")) and self._random.random() < 0.5
+        task = "by_customer" if limited else "quick"
+        jobs = [self._new_job(task, self._next(), None, None) for _ in range(12)]
         await self._ask(jobs, atomically=True)
 
     async def _repeat(self) -> None:

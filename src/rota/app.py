@@ -22,6 +22,7 @@ from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFuncti
 from rota.durable.sync import SyncDurableContext
 from rota.errors import ConfigError, UnknownTask
 from rota.extensions import Extensions
+from rota.generators import GeneratorTask, Items, not_in_a_map
 from rota.handle import JobHandle
 from rota.model import GuaranteeName, Retry, RunnerName, SignalSent
 from rota.operations.connection import Connector
@@ -54,6 +55,8 @@ def _target(task: Task[..., Any] | Workflow | str) -> dict[str, Any]:
     """Return what a schedule of this runs, as fields of its definition."""
     if isinstance(task, Workflow | DurableFunction):
         return {"workflow": task.name}
+    if isinstance(task, GeneratorTask):
+        raise ConfigError(f"{not_in_a_map(task.name)}. Schedule the workflow")
     name = task.name if isinstance(task, Task) else task
     return {"task": name} if name else {}
 
@@ -238,6 +241,33 @@ class App(Extensions):
             return self._register(handler, title, TaskOptions.checked(**options))
 
         return register
+
+    @overload
+    def generator(self, function: Callable[..., Items], /) -> GeneratorTask[...]: ...
+
+    @overload
+    def generator(
+        self, function: None = None, /, *, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[..., Items]], GeneratorTask[...]]: ...
+
+    def generator(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        """Register a generator, or an async generator, whose items become the members of a map.
+
+        It is a step of workflows, whose result is how many items there were: ``{"count": 1200}``. Maps
+        that are over the step call their task for each item, once the generator has come to its end. It
+        may yield millions: a worker stores them in pages. Options are those of `task`; it can't be
+        exactly_once.
+        """
+
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
+            checked = TaskOptions.checked(**options)
+            title = name or function.__name__
+            return self._add(GeneratorTask(self.rota.submissions, function, title, checked))
+
+        return register if function is None else register(function)
 
     def _register(
         self, function: Callable[..., Any], name: str | None, options: TaskOptions

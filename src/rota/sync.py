@@ -821,11 +821,12 @@ class SyncSchedules(_Shell):
         text: str | None = None,
         after: str | None = None,
         limit: int = 50,
+        among: int | None = None,
     ) -> Sequence[ScheduleStatus]:
         """List the schedules that match, by name, beginning after the name `after`."""
         done: Sequence[ScheduleStatus] = self._run(
             lambda: self._own.page(
-                task=task, tag=tag, paused=paused, text=text, after=after, limit=limit
+                task=task, tag=tag, paused=paused, text=text, after=after, limit=limit, among=among
             ),
             "page",
         )

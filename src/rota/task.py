@@ -327,7 +327,9 @@ class Task(BoundTask[P, R]):
         self.effects: Any = None
         self.name = check_name("task", name)
         self.options_ = options
-        self.is_async = inspect.iscoroutinefunction(function)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(
+            function
+        )
         self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
@@ -370,7 +372,8 @@ class Task(BoundTask[P, R]):
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise ConfigError(
                 f"task {self.name!r} is a generator: nothing would ever run it. Make it a plain "
-                "function or a coroutine without `yield`, and return what it gives as a list"
+                "function or a coroutine without `yield`, and return what it gives as a list; or "
+                "declare it with @app.generator, if a workflow is to map over what it yields"
             )
 
     def _check_runner(self) -> None:

@@ -9,9 +9,19 @@ from typing import Any
 from rota.core.payloads import plain_json
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
+from rota.core.workflow.maps import check_mapped
 from rota.core.workflow.model import STREAM, Definition, RuleName, StepDefinition
-from rota.core.workflow.references import INPUT, RESULTS, STEP, Reference, escape, escaped
+from rota.core.workflow.references import (
+    INPUT,
+    RESULTS,
+    STEP,
+    Reference,
+    escape,
+    escaped,
+    read_reference,
+)
 from rota.errors import ConfigError
+from rota.generators import GeneratorTask, not_in_a_map
 from rota.run_handle import RunHandle, RunOperations
 from rota.task import P, R, Task
 
@@ -19,6 +29,7 @@ _OPTIONS = (
     "after", "rule", "when", "name", "tolerate", "optional", "queue", "needs", "priority",
     "max_attempts", "timeout",
 )  # fmt: skip
+_COMPUTED_KEYS = ("concurrency_key", "order_key")  # where a job is submitted
 
 MAP_OPTIONS = ("over", "size", "at_once", "each", "item")
 
@@ -95,6 +106,7 @@ class Workflow:
         self._retention = None if retention is None else seconds_of(retention, "retention")
         self._description = description
         self._steps: dict[str, StepDefinition] = {}
+        self._generators: set[str] = set()  # steps whose items become members of maps
         self._result: str | None = None
         self._graph: Graph | None = None
 
@@ -145,6 +157,8 @@ class Workflow:
             workflow=task.name if nested else None, **{**task_defaults(task), **options},
         )  # fmt: skip
         self._graph = None
+        if isinstance(task, GeneratorTask):
+            self._generators.add(name)
         returns = Any if isinstance(task, Workflow) else task.arguments.returns
         return Step(name, returns=returns)
 
@@ -158,7 +172,8 @@ class Workflow:
         Args:
             task: the task to call.
             arguments: what every call gets, as a dict: for names that are options, too.
-            over: the list: a step that returns one, a value of the input, or the list itself.
+            over: the list: a step that returns one, or is a generator (`App.generator`); a value of the
+                input; or the list itself.
             size: members in a chunk, which one job runs one after the other. By default so many that
                 `at_once` chunks share the list, 1,000 at most.
             at_once: how many of its jobs may exist at a time, 50 by default.
@@ -195,9 +210,17 @@ class Workflow:
         over = extra.pop("over")
         if isinstance(over, Iterable) and not isinstance(over, Step | str | Mapping | list | tuple):
             raise ConfigError(
-                f"workflow {self.name!r}, step {name!r}: over must be a step, an input or a list; "
-                "app.map() maps over a generator"
+                f"workflow {self.name!r}, step {name!r}: over must be a step, an input or a list: a "
+                "generator is a step, declared with @app.generator; app.map() maps over one of this "
+                "process"
             )
+        check_mapped(
+            f"workflow {self.name!r}, step {name!r}", task.name, each=extra.get("each", "chunk"),
+            size=extra.get("size"), rated=task.options_.rate is not None,
+            keys=[key for key in _COMPUTED_KEYS if getattr(task.options_, key) is not None],
+        )  # fmt: skip
+        if task.options_.rate is not None and extra.get("each", "chunk") == "chunk":
+            extra["size"] = 1  # also where the task isn't registered yet
         arguments, item = map_arguments(task, extra.pop("item", None), kwargs, f"step {name!r}")
         written = {key: self._written(value, name) for key, value in arguments.items()}
         after = [_step_name(each, name) for each in _several(options.pop("after", ()))]
@@ -227,7 +250,28 @@ class Workflow:
                     result=self._result, retention=self._retention, description=self._description,
                 )
             )  # fmt: skip
+            self._check_generators()
         return self._graph
+
+    def _check_generators(self) -> None:
+        """Refuse a generator's step that no map is over, or that one is over in part."""
+        over = {name: self._over(step) for name, step in self._steps.items()}
+        for name, reference in over.items():
+            if reference is not None and reference.name in self._generators and reference.path:
+                raise ConfigError(
+                    f"workflow {self.name!r}, step {name!r}: step {reference.name!r} is a generator: "
+                    "map over the step itself, and not over a part of it"
+                )
+        used = {reference.name for reference in over.values() if reference is not None}
+        for name in sorted(self._generators - used):
+            raise ConfigError(
+                f"workflow {self.name!r}, step {name!r}: "
+                f"{not_in_a_map(str(self._steps[name].task))}"
+            )
+
+    def _over(self, step: StepDefinition) -> Reference | None:
+        found = read_reference(step.over) if isinstance(step.over, Mapping) else None
+        return found if found is not None and found.kind == STEP else None
 
     def _split(
         self, task: Task[..., Any] | Workflow, args: tuple[Any, ...], given: Mapping[str, Any],

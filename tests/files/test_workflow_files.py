@@ -208,7 +208,7 @@ steps:
         == """\
 2:9: result: its result is that of 'nothing', which is no step
 5:23: steps.d.after: there is no step 'nowhere'; known: a, d, e, f, g
-5:43: steps.d.when: the condition 'a.count >', column 1: invalid syntax
+5:43: steps.d.when: the condition 'a.count >', column 10: it ends where something should follow
 6:27: steps.e.arguments: there is no step 'gone'; known: a, d, e, f, g
 6:55: steps.e.when: the condition 'other > 1' names 'other', which is neither a step nor `input`
 7:23: steps.f.needs: 'a' is a step, and needs lists capabilities of workers: write after: [a]

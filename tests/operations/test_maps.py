@@ -332,3 +332,45 @@ async def test_a_map_may_be_skipped(sandbox: Sandbox, factory: Factory) -> None:
     await run.skip("parts", {"count": 2, "succeeded": 2, "failed": 0})
     assert (await ended(sandbox, run)).state == "succeeded"
     assert await run.result() == 0
+
+
+# -- limits of the task
+
+
+async def test_each_member_of_a_task_with_a_rate_is_a_job(
+    sandbox: Sandbox, factory: Factory
+) -> None:
+    @sandbox.app.task(rate="10/minute")
+    async def rated(item: int) -> int:
+        return item
+
+    flow = sandbox.app.workflow("rated")
+    flow.map(rated, over=list(range(5)), name="parts")
+    run = await flow.start()
+    await sandbox.run_due()
+    [parts] = await run.steps()
+    assert parts.progress is not None
+    assert (parts.progress.chunks, parts.progress.members) == (5, 5)
+    with pytest.raises(
+        ConfigError,
+        match=r"workflow 'rated', step 'more': task 'rated' has a rate, which counts the jobs that start"
+        r", and a chunk of 10 members is one job: leave size out, and each member is a job that waits",
+    ):
+        flow.map(rated, over=[1], size=10, name="more")
+
+
+@pytest.mark.parametrize(
+    ("key", "instead"),
+    [("concurrency_key", "take the limit inside of the task"), ("order_key", "map a task that")],
+)
+async def test_a_task_with_keys_that_are_computed_is_not_mapped(
+    sandbox: Sandbox, factory: Factory, key: str, instead: str
+) -> None:
+    @sandbox.app.task(**{key: "item"}, concurrency=1)
+    async def keyed(item: int) -> None: ...
+
+    flow = sandbox.app.workflow("keyed")
+    with pytest.raises(
+        ConfigError, match=f"task 'keyed' has a {key}, which is computed .*{instead}"
+    ):
+        flow.map(keyed, over=[1], each="job")

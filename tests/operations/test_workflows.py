@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App
+from rota.core.workflow.expressions import Condition
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
 from rota.testing import Sandbox
 from tests.support.sandboxes import isolated
@@ -499,10 +501,46 @@ def test_bad_declarations_are_refused(app: App) -> None:
     with pytest.raises(ConfigError, match="has no result while the workflow is declared"):
         assert a
     shop.add(flow, "b", when="a >")
-    with pytest.raises(ConfigError, match="workflow 'bad', step 'b': the condition 'a >', column"):
+    said = "workflow 'bad', step 'b': the condition 'a >', column 4: it ends where something should"
+    with pytest.raises(ConfigError, match=said):
         assert flow.graph
     with pytest.raises(ConfigError, match="two workflows are named 'bad'"):
         app.workflow("bad")
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("a.count = 3", "column 9: write '==' instead of '='"),
+        ("a.count > 1 && a", "column 14: write 'and' instead of '&&'"),
+        ("a.count > 1\nor ) b", "column 16: unmatched"),
+        ("a.count > and 3", "column 11: 'and' can't stand here"),
+        ("a or", "column 5: it ends where something should follow"),
+    ],
+)
+def test_a_condition_that_does_not_parse_is_refused_with_its_place(
+    condition: str, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Condition(condition)
+
+
+def test_a_wrong_rule_is_refused_with_its_step(app: App) -> None:
+    flow = app.workflow("wrong")
+    Shop(app).add(flow, "a", rule="all_suceeded")
+    with pytest.raises(
+        ConfigError, match="workflow 'wrong', step 'a': rule 'all_suceeded' is not one"
+    ):
+        assert flow.graph
+
+
+async def test_a_graph_takes_no_signals(sandbox: Sandbox) -> None:
+    shop = Shop(sandbox.app)
+    flow = sandbox.app.workflow("deaf")
+    shop.add(flow, "a")
+    run = await flow.start()
+    with pytest.raises(Conflict, match="is of the graph 'deaf', which takes no signals"):
+        await run.send("go")
 
 
 def test_a_rule_that_can_never_be_met_is_refused(app: App) -> None:

@@ -23,7 +23,7 @@ from proof.waiting import eventually
 from rota import App, Node
 from rota.errors import ConfigError
 from rota.lib.ids import new_id
-from rota.scheduler.coordination import Coordination, CoordinatorUnavailable
+from rota.scheduler.coordination import Coordination, CoordinatorUnavailable, zookeeper
 from rota.scheduler.coordination.consul import ConsulCoordination
 from rota.scheduler.coordination.etcd import EtcdCoordination
 from rota.scheduler.coordination.opening import open_driver, parse_coordination
@@ -138,6 +138,12 @@ class TestEtcd(DriverSuite):
 
 class TestZooKeeper(DriverSuite):
     service, ttl = ZooKeeper, 2.0
+
+    @pytest.fixture(autouse=True)
+    def _patience(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+        """On a busy machine a server that isn't away may be slow."""
+        if "coordination" in request.fixturenames:
+            monkeypatch.setattr(zookeeper, "_PATIENCE", 30.0)
 
     async def test_a_session_that_nobody_renews_is_closed_though_kazoo_pings(
         self, coordination: Coordination, make_node: MakeNode, server: Process

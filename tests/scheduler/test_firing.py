@@ -16,7 +16,7 @@ from rota import All, App, ConfigError, Context, Latest, NotFound
 from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
 from rota.store.schedules import ScheduleStore
-from rota.store.work import LaneClaim, WorkStore
+from rota.store.work import LaneClaim, Succeeded, WorkStore
 from tests.support.sandboxes import isolated
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -290,11 +290,67 @@ async def test_what_waits_starts_when_the_one_before_it_has_ended(
     await sandbox.advance(minutes=1)
     assert await sandbox.run_due() == []  # the second waits
     assert [job.state for job in await app.jobs.list()] == ["waiting", "running"]
-    from rota.store.work import Succeeded
-
     await store.finish_succeeded(node, [Succeeded(row["id"], row["token"], 0.0, 0.0)], 0.0)
     assert [job.state for job in await sandbox.run_due()] == ["succeeded"]
     assert await ledger(app, "s") == [("fired", None)] * 2
+
+
+async def test_a_newer_job_lets_the_one_that_waits_go_first(
+    app: App, sandbox: Any, hot: Any
+) -> None:
+    """As when the workers are late: there is always a newer one that is ready."""
+    await app.schedule("s", "tell", every="1m", overlap="queue", max_queued=5)
+    order: list[int] = []
+    running: list[tuple[Any, Any]] = []
+    node, store = uuid4(), WorkStore(hot)
+
+    async def begin() -> None:
+        rows = await store.claim(node, [LaneClaim("default/default", 1)], ["tell"])
+        asked = [row["id"] for row in rows], [row["token"] for row in rows]
+        verdicts = await store.begin_scheduled(node, *asked)
+        for row in rows:
+            if verdicts[row["id"]] == "start":
+                order.append((await app.jobs.get(row["id"])).due_at.minute)
+                running.append((row["id"], row["token"]))
+
+    async def end() -> None:
+        done = [Succeeded(id, token, 0.0, 0.0) for id, token in running]
+        await store.finish_succeeded(node, done, 0.0)
+        running.clear()
+
+    for _ in range(2):
+        await sandbox.advance(minutes=1)
+        await fire(hot)
+        await begin()  # the second waits
+    for _ in range(4):
+        await sandbox.advance(minutes=1)
+        await fire(hot)
+        await end()
+        # Before anybody looks whether a place is free, the newer one begins.
+        await begin()
+        await begin()
+    assert order == sorted(order)
+    assert order[:3] == [1, 2, 3]
+
+
+async def test_what_waits_is_let_through_though_a_newer_one_is_ready(
+    app: App, sandbox: Any, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1m", overlap="queue", max_queued=5)
+    await sandbox.advance(minutes=1)
+    await fire(hot)
+    store, node = WorkStore(hot), uuid4()
+    [first] = await store.claim(node, [LaneClaim("default/default", 1)], ["tell"])
+    await store.begin_scheduled(node, [first["id"]], [first["token"]])
+    await sandbox.advance(minutes=1)
+    await fire(hot)
+    await hold_next(hot)  # it waits
+    await sandbox.advance(minutes=1)
+    await fire(hot)  # one more, which no worker takes
+    await store.finish_succeeded(node, [Succeeded(first["id"], first["token"], 0.0, 0.0)], 0.0)
+    await fire(hot)
+    assert await app.jobs.list(state="waiting") == []
+    assert sorted(job.due_at.minute for job in await app.jobs.list(state="ready")) == [2, 3]
 
 
 async def test_overlap_kill_asks_the_running_one_to_stop_and_waits_for_it(

@@ -10,6 +10,7 @@ import pytest
 
 from rota import ConfigError, InvalidArguments, Task
 from rota.store.limits import Ended, LimitStore
+from rota.testing import Sandbox
 from tests.support.fake_node import FakeNode
 
 BASE = "default/default"
@@ -50,6 +51,11 @@ class Service:
             if end > moment:
                 return
             await self._end(end)
+
+    async def wait_until(self, moment: float, sandbox: Sandbox) -> None:
+        """Let time pass, for the database as well, in which no job ends."""
+        await sandbox.advance(seconds=moment - self.now)
+        self.now = moment
 
     async def _claim(self, free: int) -> None:
         ended, self._ended = self._ended, {}
@@ -119,6 +125,39 @@ async def test_a_share_that_was_idle_gets_no_credit(app, greet, limits, node):
     service.served.clear()
     await service.until(50)
     assert shares(service)["a"] == pytest.approx(0.5, abs=0.1)
+
+
+async def test_a_share_owes_nothing_for_a_slot_that_nobody_else_wanted(
+    app, greet, limits, node, sandbox
+):
+    await app.queues.set_policy("default", "fair")
+    seconds = {"a": 3600.0, "b": 1.0}
+    service = Service(limits, node, seconds, slots=2)
+    await submit(service, greet, "a", 1)
+    await service.until(0)
+    await service.wait_until(3590, sandbox)
+    await submit(service, greet, "b", 120)
+    await service.until(3600)
+    seconds["a"] = 1.0
+    await submit(service, greet, "a", 60)
+    service.served.clear()
+    await service.until(3640)
+    assert shares(service).get("a", 0) == pytest.approx(0.5, abs=0.2)
+
+
+async def test_a_share_pays_for_long_runs_while_others_wait(app, greet, limits, node, sandbox):
+    await app.queues.set_policy("default", "fair")
+    seconds = {"a": 40.0, "b": 1.0}
+    service = Service(limits, node, seconds, slots=1)
+    await submit(service, greet, "a", 2)
+    await submit(service, greet, "b", 120)
+    await service.until(0)
+    if service.order == ["b"]:
+        await service.until(1)
+    assert service.order[-1] == "a"
+    await service.wait_until(service.now + 39, sandbox)
+    await service.until(service.now + 31)
+    assert Counter(service.order)["a"] == 1, "b has waited for 40 seconds, and gets as many"
 
 
 async def test_a_key_with_many_other_keys_has_one_share(app, greet, limits, node):

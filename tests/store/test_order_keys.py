@@ -166,6 +166,23 @@ async def test_a_failed_job_and_those_behind_it_in_another_sublane(app, claim, n
         assert (await claim())[0] == [behind.id]
 
 
+async def test_more_jobs_than_are_dropped_at_once_are_all_dropped(app, claim, node, sandbox):
+    @app.task(order_key="account", order_failure="drop")
+    async def greet(account: str, number: int) -> None: ...
+
+    await greet.submit_many([("x", number) for number in range(10_020)])
+    _, [row] = await claim()
+    await node.finish_failed(row)
+    freed = {row["lane"]: ENDED}
+    for _ in range(3):
+        assert (await claim(freed))[0] == [], "a job behind the one that failed was started"
+        freed = None
+        await sandbox.advance(seconds=0.1)
+    assert await app.jobs.list(state="ready", limit=1) == []
+    later = await greet.submit("x", 0)
+    assert (await claim())[0] == [later.id]
+
+
 async def test_explain_names_the_job_that_goes_before_it_from_another_sublane(
     app, greet, claim, node
 ):

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 
 from rota import App, Retry
 
 app = App()
+
+
+@app.generator
+def letters(count: int) -> Iterator[str]:
+    for number in range(count):
+        yield "abc"[number % 3]
+
+
+@app.task
+def upper(letter: str) -> str:
+    return letter.upper()
 
 
 @app.task(retry=Retry(max_attempts=3, base=0.1), timeout=1.0)

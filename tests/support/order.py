@@ -18,3 +18,28 @@ LONGEST_FIRST = (
     "core/time/test_oracle", "server/api/test_bulk", "lib/test_failpoints", "proof/test_nemesis",
     "proof/test_simulation", "test_node", "observe/test_metrics",
 )  # fmt: skip
+
+# What `make test` leaves to `make test-slow`: tests of the surroundings, which build packages, start
+# other programs, browsers and services, or run what the docs show; and others that take long.
+SLOW = (
+    # Packages, installations, deployments
+    "test_chart", "test_light_client", "test_packaging", "test_release", "cli/test_systemd",
+    # Frameworks, other languages, other people's tools
+    "integrations/test_celery", "integrations/test_django", "integrations/test_frameworks",
+    "integrations/test_schedule_import", "test_argument_types", "test_fastapi_shop",
+    "test_pytest_plugin", "test_reference_workers", "test_sync",
+    # The docs and what they show
+    "test_docs",
+    # Processes, browsers, services, replicas, poolers
+    "cli/test_access", "cli/test_dev_isolation", "cli/test_processes", "cli/test_remote",
+    "scheduler/test_coordination_drivers", "server/dashboard/test_browser",
+    "server/dashboard/test_without_script", "server/identity/test_oidc", "server/test_reading",
+    "store/test_connections", "store/test_database_roles", "store/test_embedded",
+    "store/test_grants", "store/test_restore", "worker/test_commands", "worker/test_triggers",
+    # Many or large
+    "cli/test_command_tree", "cli/test_commands", "core/time/test_oracle", "lib/test_display",
+    "lib/test_failpoints", "operations/test_audit", "operations/test_map_streams",
+    "operations/test_workflow_graphs", "proof/test_nemesis", "server/api/test_bulk",
+    "server/api/test_schema", "store/test_migrations", "store/test_plans",
+    "store/test_session_settings",
+)  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 from proof.waiting import eventually
 from rota import App, Node, Retry
 from rota.errors import StoreUnavailable
+from rota.operations.run_advance import RunAdvance
 from rota.store.limits import LimitStore
 
 
@@ -75,6 +76,38 @@ async def test_a_task_runs_no_more_than_its_limit_on_all_nodes(make_app, start, 
     await apps[1].tasks["other"].submit()
     await eventually(lambda: runs.done == 61)
     assert runs.most["all"] == 3
+
+
+@pytest.mark.parametrize("each", ["chunk", "job"])
+async def test_members_of_a_map_count_for_the_limit_of_their_task(make_app, start, runs, each):
+    apps = [limited_app(make_app, runs, concurrency=3) for _ in range(2)]
+    flow = apps[0].workflow("limited")
+    size = {"size": 5} if each == "chunk" else {}
+    over = [f"c{n}" for n in range(60)]
+    flow.map(apps[0].tasks["charge"], over=over, each=each, at_once=20, **size)
+    for app in apps:
+        await start(app)
+    run = await flow.start()
+    await apps[1].tasks["charge"].submit_many([f"d{n}" for n in range(20)])
+    await eventually(lambda: runs.done == 80)
+    assert runs.most["all"] == 3
+    assert (await run.wait(60)).state == "succeeded"
+
+
+async def test_a_chunk_of_a_limited_task_lies_where_its_limit_is_counted(make_app, runs):
+    app = limited_app(make_app, runs, concurrency=3)
+    node = Node(app, ["worker"])
+    await node.start()  # registers the task
+    await node.stop()
+    flow = app.workflow("limited")
+    flow.map(app.tasks["charge"], over=["a", "b"], size=1, name="parts")
+    run = await flow.start()
+    store = await app.store()
+    await RunAdvance(store.database).advance(run.id)
+    async with store.database.connection() as connection:
+        rows = await connection.fetch(f"select lane, share from {app.settings.schema}.present")
+    assert [row["share"] for row in rows] == ["t=charge"] * 2
+    assert all("#" in row["lane"] for row in rows)
 
 
 async def test_a_limit_for_each_key(make_app, start, runs):

@@ -33,3 +33,19 @@ async def test_members_that_hang_die_or_fail_cost_no_other(app: App) -> None:
     results = [each.result for each in await run.members("parts")]
     expected = [None if number in (13, 17, 19) else number for number in range(100)]
     assert results == expected
+
+
+async def test_a_plain_generator_runs_in_a_child_process(app: App) -> None:
+    flow = Workflow(app.runs, "letters")
+    flow.map(map_tasks.upper, over=flow.step(map_tasks.letters), size=500, name="parts")
+    async with Node(app).running():
+        run = await flow.start(count=3_000)
+        status = await run.wait(100)
+    assert status.state == "succeeded"
+    assert await run.result() == {"count": 3_000, "succeeded": 3_000, "failed": 0}
+    assert [each.result for each in await run.members("parts", after=2_996)] == [
+        "C",
+        "A",
+        "B",
+        "C",
+    ][1:]

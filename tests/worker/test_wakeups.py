@@ -205,6 +205,24 @@ async def test_single_jobs_fill_workers_of_one_slot_each(workers, database, app)
     await eventually(lambda: len(workers.ran) == 8, what="work for each")
 
 
+async def test_single_jobs_of_one_transaction_wake_as_many_as_have_room(
+    workers, database, database_url, app
+):
+    """Their hints are equal, and PostgreSQL delivers equal notifications of a transaction once."""
+    await workers.start(4)
+    await app.submit("greet")  # makes the lane
+    await eventually(lambda: workers.ran.total() == 1)
+    await workers.rest(database)
+    submitter = await asyncpg.connect(database_url)
+    try:
+        async with submitter.transaction():
+            for _ in range(16):  # four each
+                await submitter.execute(f"select {app.settings.schema}.submit('hold')")
+        await eventually(lambda: workers.ran.total() == 17, what="work for each")
+    finally:
+        await submitter.close()
+
+
 async def test_a_free_slot_is_no_reason_to_look_when_all_was_seen(workers, database, app):
     await workers.start(1)
     await workers.rest(database)

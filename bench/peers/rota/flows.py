@@ -6,7 +6,10 @@ jobs that any worker may take. One node for chains and for a single function, tw
 from __future__ import annotations
 
 import asyncio
+import resource
 import sys
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +57,11 @@ async def sleeper(ctx: DurableContext, number: int) -> None:
 @app.durable
 async def interrupted(ctx: DurableContext, number: int) -> None:
     for at in range(3):
-        await ctx.step(hang if at == 1 else step, at)
+        await ctx.step(hang if at == 1 else pass_by, at)
+
+
+async def pass_by(number: int) -> None:
+    common.started(number)
 
 
 async def hang(number: int) -> None:
@@ -80,6 +87,7 @@ async def chain(wish: dict[str, Any]) -> None:
     """Chains one after the other, each from the moment before its start."""
     steps = wish["steps"]
     flow = _graph(steps) if wish["how"] == "graph" else None
+    await app.store()
     for number in common.chains(wish):
         if flow is not None:
             run = await flow.start(chain=number)
@@ -92,6 +100,7 @@ async def chain(wish: dict[str, Any]) -> None:
 async def functions(wish: dict[str, Any]) -> None:
     """Functions that are started in one transaction, each of so many steps."""
     connection = await asyncpg.connect(common.DATABASE_URL)
+    await app.store()
     async with connection.transaction():
         start = function.start_options(connection=connection).start
         runs = [await start(number, wish["steps"]) for number in common.chains(wish)]
@@ -104,13 +113,31 @@ async def functions(wish: dict[str, Any]) -> None:
 async def fan(wish: dict[str, Any]) -> None:
     """Groups of so many no-ops, one after the other, each with a callback after the last."""
     flow = app.workflow(f"fan-{wish['width']}")
-    members = [flow.step(step, number, name=f"member-{number}") for number in common.members(wish)]
+    members = [flow.step(step, number, name=f"member-{number}") for number in range(wish["width"])]
     flow.step(step, common.JOIN, after=members, name="join")
-    for _ in range(wish["count"]):
+    await app.store()
+    # The first stores the graph, and warms up.
+    for _ in range(1 + wish["count"]):
         common.sent(0)
         run = await flow.start()
         await run.wait()
     await app.close()
+
+
+async def members(wish: dict[str, Any]) -> dict[str, Any]:
+    """A map over what a generator yields, until its run has ended."""
+
+    async def numbers() -> AsyncIterator[int]:
+        for number in range(wish["count"]):
+            yield number
+
+    common.sent(0)
+    run = await app.map(step, over=numbers(), size=1_000)
+    counts = await run.result()
+    moment = time.time()
+    await app.close()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1_000
+    return {"moment": moment, "succeeded": counts["succeeded"], "memory_mb": memory}
 
 
 async def sleepers(wish: dict[str, Any]) -> None:
@@ -133,6 +160,6 @@ async def work(wish: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     common.main(
-        setup=setup, chain=chain, functions=functions, fan=fan, sleepers=sleepers,
-        interrupt=interrupt, work=work,
+        setup=setup, chain=chain, functions=functions, fan=fan, members=members,
+        sleepers=sleepers, interrupt=interrupt, work=work,
     )  # fmt: skip

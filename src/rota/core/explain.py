@@ -208,10 +208,10 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
                 f"It is exactly_once, which workers over HTTP are not given, and no live node {where} "
                 f"knows {task}.",
             )
-        if len(servers) == 1:
+        if (nodes := sum(server["nodes"] for server in servers)) == 1:
             sentence = f"The one live worker {where} doesn't know {task}; it may run older code."
         else:
-            workers = f"None of the {len(servers)} live workers"
+            workers = f"None of the {nodes} live workers"
             sentence = f"{workers} {where} knows {task}; they may run older code."
         return Explanation("task_unknown", sentence)
     return _no_key(facts, servers)
@@ -310,7 +310,8 @@ def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
 
 
 def _servers(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    servers: list[dict[str, Any]] = _decoded(facts["servers"])
+    """Return the workers that could run it, those that are alike together."""
+    servers: list[dict[str, Any]] = _decoded(facts["servers"]) or []
     return servers
 
 
@@ -339,8 +340,8 @@ def _others(workers: int) -> str:
 
 
 def _serving(servers: list[dict[str, Any]]) -> str:
-    verb = "serves" if len(servers) == 1 else "serve"
-    return f"the {_count(len(servers), 'worker')} that {verb} it"
+    nodes = sum(server["nodes"] for server in servers)
+    return f"the {_count(nodes, 'worker')} that {'serves' if nodes == 1 else 'serve'} it"
 
 
 def _jobs(count: int) -> str:

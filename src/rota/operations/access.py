@@ -145,6 +145,10 @@ class Users(_Access):
         """List the users with a role in a namespace; all of them if it is None."""
         return await (await self._store()).list_users(namespace)
 
+    async def part(self, namespace: str | None, skip: int, most: int) -> Sequence[User]:
+        """Return `most` of those that `list` has, from the one after the first `skip` on."""
+        return await (await self._store()).list_users(namespace, most=most, skip=skip)
+
     async def add(
         self, name: str, *, role: str, namespace: str, everywhere: bool = False,
         password: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import asyncpg
 
@@ -50,6 +50,15 @@ class Namespaces(InstallationOperations):
         if visible_to is None:
             return found
         return [each for each in found if visible_to.identity.role_in(each.name) is not None]
+
+    async def part(
+        self, own: Collection[str], skip: int, most: int, *, others: bool
+    ) -> Sequence[Namespace]:
+        """Return some namespaces by name, from the one after the first `skip` on: of `own`, and with
+        `others` of all that `list` has."""
+        store = QuotaStore(await self._database())
+        names = {*own, *(await store.namespace_names(skip + most) if others else ())}
+        return await store.some_namespaces(sorted(names)[skip : skip + most])
 
     async def get(self, name: str, visible_to: Principal) -> Namespace:
         """Return a namespace. A namespace of their own is there even if it was never used."""

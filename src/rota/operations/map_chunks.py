@@ -18,9 +18,12 @@ LARGEST_SIZE = 1_000  # members in a chunk, unless somebody asks for more
 _LAST = 2**62
 
 
-def chosen_size(definition: Mapping[str, Any], count: int | None = None) -> int:
-    """Return how many members a chunk has: the window shares the list, unless it is said."""
-    if definition["each"] == "job":
+def chosen_size(
+    definition: Mapping[str, Any], count: int | None = None, *, rated: bool = False
+) -> int:
+    """Return how many members a chunk has: the window shares the list, unless it is said. A rate counts
+    jobs that start, and is meant for members."""
+    if definition["each"] == "job" or rated:
         return 1
     size: int | None = definition["size"]
     if size is not None:
@@ -54,6 +57,10 @@ class Chunker:
             raise InvalidArguments(
                 f"{self._where}: item {self._first + len(self._items)} can't be written as JSON: {error}"
             ) from error
+        return self.add_text(text)
+
+    def add_text(self, text: bytes) -> NewChunk | None:
+        """Add an item that is JSON already."""
         if len(text) > self._limit:
             raise ConfigError(
                 f"{self._where}: item {self._first + len(self._items)} has {len(text):,} bytes, over "

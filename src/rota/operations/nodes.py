@@ -20,9 +20,8 @@ class Nodes(Operations):
 
     async def get(self, id: UUID) -> NodeStatus:
         """Return one node: live, or ended within the last day."""
-        for node in await self.list(ended=True):
-            if node.id == id:
-                return node
+        for node in await (await self._rota.store()).list_nodes(self._namespace, ended=True, id=id):
+            return node
         raise NotFound(f"there is no node {id} in namespace {self._namespace!r}", subject=id)
 
     async def drain(self, id: UUID) -> NodeStatus:

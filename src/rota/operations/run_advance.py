@@ -28,6 +28,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.workflow.expressions import Condition
+from rota.core.workflow.maps import check_mapped
 from rota.core.workflow.model import (
     STREAM,
     CheckpointKind,
@@ -40,7 +41,7 @@ from rota.core.workflow.references import STEP, complete, find_references
 from rota.errors import ConfigError, KeyMissing, NotAuthentic, SubmitError
 from rota.lib.capture import storable
 from rota.lib.ids import new_id
-from rota.model import Failure, Guarantee
+from rota.model import Failure
 from rota.operations.map_chunks import Chunker, chosen_size
 from rota.store.database import Database
 from rota.store.driver_errors import blames_the_data, translated_errors
@@ -247,13 +248,17 @@ class RunAdvance:
     async def _start_map(self, run: Any, row: Any) -> StepState | None:
         """Start a map, with the chunks of its list unless it has them from an earlier round."""
         maps, definition = MapStore(self._database), msgspec.json.decode(row["map"])
-        if not await maps.exists(run["id"], row["number"]):
+        stored = await maps.progress(run["id"], row["number"])
+        if stored and not await self._is_whole(run, row, definition, stored[0]):
+            await maps.forget(run["id"], row["number"])
+            stored = []
+        if not stored:
             encryption, id = await self._encryption(run["namespace"]), new_id()
             items = await self._items(run, row, definition)
             chunks: list[NewChunk] = []
             if items is not None:
                 limit = self._database.settings.max_payload_bytes
-                size = chosen_size(definition, len(items))
+                size = chosen_size(definition, len(items), rated=row["rated"])
                 chunks = list(
                     Chunker(encryption, id, size, limit, f"step {row['name']!r}").all(items)
                 )
@@ -267,25 +272,32 @@ class RunAdvance:
 
     async def _items(self, run: Any, row: Any, definition: Any) -> list[Any] | None:
         """Return the list that a map is over; None: its members are added while it runs."""
-        if definition["each"] == "chunk" and row["guarantee"] not in (
-            None,
-            Guarantee.AT_LEAST_ONCE,
-        ):
-            promise = Guarantee(row["guarantee"]).label
-            raise ConfigError(
-                f"step {row['name']!r}: task {row['task']!r} is {promise}, which a member of a chunk "
-                'can\'t be: map it with each="job"'
-            )
+        check_mapped(
+            f"step {row['name']!r}", row["task"], each=definition["each"], size=definition["size"],
+            guarantee=row["guarantee"], rated=row["rated"],
+            keys=["concurrency_key"] if row["per_key"] else (),
+        )  # fmt: skip
         if definition["over"] == STREAM:
             return None
-        over = definition["over"]
-        numbers = [int(each.name) for each in find_references(over) if each.kind == STEP]
-        results = await self._results(run, numbers)
-        items = complete(over, await self._input(run), results, row["name"])
+        items = await self._over(run, row, definition)
         if not isinstance(items, list):
             kind = "nothing" if items is None else f"a value of type {type(items).__name__}"
             raise ConfigError(f"step {row['name']!r} maps over a list, and was given {kind}")
         return items
+
+    async def _over(self, run: Any, row: Any, definition: Any) -> Any:
+        over = definition["over"]
+        numbers = [int(each.name) for each in find_references(over) if each.kind == STEP]
+        results = await self._results(run, numbers)
+        return complete(over, await self._input(run), results, row["name"])
+
+    async def _is_whole(self, run: Any, row: Any, definition: Any, stored: Any) -> bool:
+        """Return whether the stored list of a map is the one to use. What a generator stored that didn't
+        come to its end, or whose step was skipped by hand, is not."""
+        if definition["over"] == STREAM:
+            return True
+        over = await self._over(run, row, definition) if stored["closed"] else None
+        return isinstance(over, list) or over == {"count": stored["members"]}
 
     async def _end_child(self, run: Any, row: Any) -> None:
         child = await self._store.child_outcome(row["job_id"])

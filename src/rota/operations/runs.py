@@ -347,8 +347,8 @@ class Runs:
             number = await self._number_to_retry(store, run, step)
             again = await self._resettable(store, run, [number], "retried")
             maps = MapStore(store.database)
-            await maps.forget(run["id"], number)
             await maps.reopen(run["id"], again)
+            await maps.renew(run["id"], number)
             await store.resume_run(run["id"], again)
             change.after = {"step": step, "steps": len(again)}
         return RunChanged(run["id"], "retried", len(again))
@@ -428,9 +428,7 @@ class Runs:
             if running:
                 await maps.restart_members(run["id"], number)
             else:
-                for each in await maps.progress(run["id"]):
-                    if each["step"] in again and each["step"] != number:
-                        await maps.forget(run["id"], each["step"])
+                await maps.reopen(run["id"], again, number)
                 await store.resume_run(run["id"], again)
             change.after = {"step": step, "members": count}
         return RunChanged(run["id"], "retried", count)
@@ -481,13 +479,19 @@ class Runs:
     ) -> SignalSent:
         """Send a signal to a run of a durable function, which takes it with ``ctx.wait(signal)``.
 
-        Raises `Conflict` for a run that has ended: no function would receive it.
+        Raises `Conflict` for a run that has ended, and for one of a graph: no function would receive it.
         """
         run = await self.get(id)
         if run.ended_at is not None:
             raise Conflict(
                 f"run {run.id} has already {run.state}: no function would receive the signal {signal!r}",
                 code="ended", subject=run.id,
+            )  # fmt: skip
+        steps = await self.steps(run.id, limit=1)
+        if steps and steps[0].kind != StepKind.FUNCTION.label:
+            raise Conflict(
+                f"run {run.id} is of the graph {run.workflow!r}, which takes no signals: send "
+                f"{signal!r} to the run of a durable function", code="no-function", subject=run.id,
             )  # fmt: skip
         return await self._rota.signals.send(signal, str(run.id), payload, once=once)
 

@@ -22,6 +22,7 @@ from rota.core.time.week import DAYS, HourAhead, coming_week
 from rota.errors import ConfigError
 from rota.lib.computing import Spend
 from rota.operations.schedule_reads import ScheduleReads
+from rota.store.dashboard import DashboardStore
 
 _HOUR = 3600.0
 _MOST_SCHEDULES = 1_000  # of a calendar
@@ -29,6 +30,7 @@ _SECONDS = 0.2  # of computing for one calendar
 _MOST_CACHED = 20_000
 _FALLBACK_SLOTS = 10
 _MOST_COMING = 200
+_MOST_TASKS = 500  # whose durations are looked up; others are taken to run for a second
 _UTC = ZoneInfo("UTC")
 
 # By schedule, version, period, zone and calendars. Only used by the thread that computes.
@@ -151,7 +153,8 @@ class ScheduleForecasts(ScheduleReads):
         start = now.replace(minute=0, second=0, microsecond=0)
         end = start + timedelta(days=DAYS)
         load = await self.calendar_load(start, end, zone or _UTC, by_name=False)
-        totals = await self._rota.statistics.tasks("7d")
+        tasks = sorted(set(load.tasks.values()))[:_MOST_TASKS]
+        totals = await self._rota.statistics.tasks("7d", names=tasks)
         means = {one.task: one.seconds / one.runs for one in totals if one.runs}
         seconds = {name: means.get(task, 1.0) for name, task in load.tasks.items()}
         hours = await self.compute_read(
@@ -184,8 +187,8 @@ class ScheduleForecasts(ScheduleReads):
         return coming, len(rows)
 
     async def _live_slots(self) -> int:
-        nodes = await self._rota.nodes.list()
-        return sum(node.slots for node in nodes if node.state == "live" and "worker" in node.roles)
+        workers = await DashboardStore(await self._database(), self._namespace).workers()
+        return sum(one.slots for one in workers)
 
 
 def _expect(

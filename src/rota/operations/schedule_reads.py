@@ -95,19 +95,24 @@ class ScheduleReads(Operations):
     async def page(
         self, *, task: str | None = None, tag: str | None = None, paused: bool | None = None,
         text: str | None = None, after: str | None = None, limit: int = 50,
+        among: int | None = None,
     ) -> Sequence[ScheduleStatus]:  # fmt: skip
-        """List the schedules that match, by name, beginning after the name `after`."""
-        rows = await self._page(task, tag, paused, text, after, limit)
+        """List the schedules that match, by name, beginning after the name `after`.
+
+        `among`: look only at so many names, whether they match or not.
+        """
+        rows = await self._page(task, tag, paused, text, after, limit, among)
         shown = (await self._database()).encryption.shown_spec
         return [to_status(row, shown) for row in rows]
 
     async def _page(
         self, task: str | None = None, tag: str | None = None, paused: bool | None = None,
         text: str | None = None, after: str | None = None, limit: int = _PAGE,
+        among: int | None = None,
     ) -> Sequence[Any]:  # fmt: skip
         return await (await self._database()).fetch(
             "schedules_page", self._namespace, task or None, tag or None, paused, text or None,
-            after, limit,
+            after, limit, among,
         )  # fmt: skip
 
     async def resolve(self, name_or_id: str) -> str:

@@ -93,9 +93,8 @@ class Webhooks(Operations):
         return await (await self._store()).list(self._namespace)
 
     async def get(self, id: UUID) -> Webhook:
-        for webhook in await self.list():
-            if webhook.id == id:
-                return webhook
+        for webhook in await (await self._store()).list(self._namespace, id=id):
+            return webhook
         raise NotFound(f"there is no webhook {id} in namespace {self._namespace!r}")
 
     async def remove(self, id: UUID) -> Webhook:

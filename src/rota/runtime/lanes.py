@@ -42,11 +42,15 @@ class PendingHints:
         self._lanes[lane] = (min(lowest, rank), so_far + count)
 
     def settle(self, lane: str, claimed: int, *, exhausted: bool = False) -> None:
-        """Count jobs of the lane that were claimed. `exhausted`: others have claimed the rest."""
+        """Count jobs of the lane that were claimed. `exhausted`: others have claimed the rest.
+
+        More were claimed than announced, and perhaps not all: PostgreSQL delivers equal notifications of
+        one transaction once, so that many single submits announce one job. Another worker should look.
+        """
         if lane in self._lanes:
             rank, count = self._lanes.pop(lane)
-            if count > claimed and not exhausted:
-                self._lanes[lane] = (rank, count - claimed)
+            if not exhausted and count != claimed:
+                self._lanes[lane] = (rank, max(count - claimed, 1))
 
     async def pass_on(self, store: WorkStore, node: UUID, namespace: str) -> None:
         """Give what is pending to other workers."""

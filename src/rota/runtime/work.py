@@ -67,6 +67,7 @@ class Work(msgspec.Struct, eq=False):
     heartbeat_timeout: float | None = None  # how long it may go without a sign of life
     alive: float = 0.0  # monotonic seconds of its last sign of life; 0.0: none since its start
     chunk: OpenChunk | None = None  # of a map, whose members it runs
+    lists: Any = None  # of maps over the generator that it runs
     member_began: float = 0.0  # monotonic seconds; of a chunk's current member
     maximum: str = ""  # the maximum run time that it exceeded, in words
 

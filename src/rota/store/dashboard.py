@@ -18,7 +18,7 @@ import msgspec
 
 from rota.errors import StoreUnavailable
 from rota.model import Count, DeadGroup
-from rota.store.database import Database, Store
+from rota.store.dashboard_lists import DashboardLists
 from rota.store.search import estimated_rows
 
 _HELD = 100  # jobs of a lane that are read one by one
@@ -33,6 +33,7 @@ _MANY_PER_SHARD = 250
 _MINUTE = timedelta(minutes=1)
 _LEDGER_MS = 500
 _MOST_FAILED = 2_000
+_MOST_GROUPS = 200
 
 
 class QueueNow(msgspec.Struct, kw_only=True):
@@ -122,14 +123,7 @@ class LedgerCounts(msgspec.Struct, frozen=True):
         return self.fired + self.skipped
 
 
-class DashboardStore(Store):
-    def __init__(self, database: Database, namespace: str) -> None:
-        super().__init__(database)
-        self._namespace = namespace
-
-    async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
-        return await self.database.fetch(query, self._namespace, *arguments)
-
+class DashboardStore(DashboardLists):
     # -- queues
 
     async def queues(
@@ -160,7 +154,8 @@ class DashboardStore(Store):
         return [*found.values()]
 
     async def lags(self) -> dict[str, float]:
-        """Return for how many seconds the first ready job of each queue has been due."""
+        """Return for how many seconds the first ready job of queues has been due: of all of them, or of
+        the latest if there are many."""
         return dict(await self._fetch("lags_now"))
 
     async def troubled_queues(self, late: float, most: int) -> tuple[list[QueueNow], int]:
@@ -255,8 +250,10 @@ class DashboardStore(Store):
 
     async def dead_groups(self, task: str | None = None, newest: int = 1_500) -> Dead:
         groups = await self._all(DeadGroup, "newest_dead_groups", self._namespace, newest, task)
-        looked_at = sum(group.count for group in groups)
-        return Dead(groups, looked_at, looked_at < newest or task is not None)
+        found = sum(group.count for group in groups)
+        if await self.database.fetchval("more_dead", self._namespace, newest):
+            return Dead(groups, newest, whole=False)
+        return Dead(groups, found, whole=len(groups) < _MOST_GROUPS)
 
     async def recent_dead(self, limit: int) -> list[Any]:
         return await self._fetch("recent_dead", limit)
@@ -298,7 +295,11 @@ class DashboardStore(Store):
         of the `most` that were decided last. None: that takes too long to read."""
         try:
             async with self.database.transaction("search") as connection:
-                await connection.execute(f"set local statement_timeout = {_LEDGER_MS:d}")
+                # With much memory, row security would hash all schedules for each day of the ledger;
+                # with little, it looks up those of the newest occurrences.
+                await connection.execute(
+                    f"set local statement_timeout = {_LEDGER_MS:d}; set local work_mem = '64kB'"
+                )
                 return await self.database.fetch(
                     "ledger_between", self._namespace, first, end, most, on=connection
                 )

@@ -60,8 +60,10 @@ class EndpointStore(Store):
     async def remove(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("remove_endpoint", namespace, name))
 
-    async def list(self, namespace: str, name: str | None = None) -> list[StoredEndpoint]:
-        return await self._all(StoredEndpoint, "list_endpoints", namespace, name)
+    async def list(
+        self, namespace: str, name: str | None = None, *, most: int | None = None, skip: int = 0
+    ) -> list[StoredEndpoint]:
+        return await self._all(StoredEndpoint, "list_endpoints", namespace, name, most, skip)
 
     async def versions(self, namespace: str) -> str:
         """Return a digest that changes with any endpoint of the namespace."""

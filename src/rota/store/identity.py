@@ -70,8 +70,10 @@ class IdentityStore(Store):
     async def put_membership(self, user: UUID, namespace: str, role: str) -> None:
         await self.database.fetch("put_membership", user, namespace, role)
 
-    async def list_users(self, namespace: str | None) -> list[User]:
-        return await self._all(User, "list_users", namespace)
+    async def list_users(
+        self, namespace: str | None, *, most: int | None = None, skip: int = 0
+    ) -> list[User]:
+        return await self._all(User, "list_users", namespace, most, skip)
 
     async def remove_user(self, name: str) -> bool:
         return bool(await self.database.fetch("remove_user", name))

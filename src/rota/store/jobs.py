@@ -229,8 +229,11 @@ class JobStore(Store):
         """Return the limits that a running job's handler waits for."""
         return [dict(row) for row in await self.database.fetch("explain_permits", namespace, id)]
 
-    async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
-        return await self._all(NodeStatus, "list_nodes", namespace, ended)
+    async def list_nodes(
+        self, namespace: str, *, ended: bool = False, id: UUID | None = None, most: int = 1_000,
+        skip: int = 0,
+    ) -> list[NodeStatus]:  # fmt: skip
+        return await self._all(NodeStatus, "list_nodes", namespace, ended, id, most, skip)
 
     async def shard_map(self) -> list[ShardStatus]:
         return await self._all(ShardStatus, "shard_map")

@@ -20,6 +20,14 @@ class NewChunk(msgspec.Struct, frozen=True):
     items: msgspec.Raw
 
 
+class Feed(msgspec.Struct, frozen=True):
+    """Chunks on their way to one map over a generator."""
+
+    step: int
+    id: UUID
+    chunks: Sequence[NewChunk]
+
+
 class MapStore:
     """One short method per query. An attempt's writes are guarded by its lease and the chunk's token."""
 
@@ -35,9 +43,6 @@ class MapStore:
         await self.database.fetch(
             "make_map", run, step, id, each_job, at_once, tolerated, share, closed, text
         )
-
-    async def exists(self, run: UUID, step: int) -> bool:
-        return bool(await self.database.fetchval("has_map", run, step))
 
     async def start(self, run: UUID, step: int) -> int:
         """Start the step of a map, and return its state: it may end at once."""
@@ -69,9 +74,9 @@ class MapStore:
             )
         )  # fmt: skip
 
-    async def reopen(self, run: UUID, steps: Sequence[int]) -> None:
-        """Prepare the maps among steps that wait again."""
-        await self.database.fetch("reopen_maps", run, steps)
+    async def reopen(self, run: UUID, steps: Sequence[int], but: int = -1) -> None:
+        """Prepare the maps among steps that wait again, but for one."""
+        await self.database.fetch("reopen_maps", run, steps, but)
 
     async def reopen_members(self, run: UUID, step: int, numbers: Sequence[int] | None) -> int:
         """Let failed members run again, all or some; return how many."""
@@ -83,6 +88,29 @@ class MapStore:
 
     async def forget(self, run: UUID, step: int) -> None:
         await self.database.fetch("forget_map", run, step)
+
+    async def renew(self, run: UUID, step: int) -> None:
+        """Let all members run anew. The list stays."""
+        await self.database.fetch("renew_map", run, step)
+
+    # -- lists from generators
+
+    async def open_feed(
+        self, node: UUID, job: UUID, token: int, run: UUID, step: int
+    ) -> list[Any] | None:
+        """Begin the lists of the maps over a generator's step; None: not this node's job."""
+        rows = await self.database.fetch("open_feed", node, job, token, run, step)
+        return None if rows and rows[0]["lost"] else rows
+
+    async def feed(
+        self, node: UUID, job: UUID, token: int, run: UUID, feeds: Sequence[Feed], *, closes: bool
+    ) -> list[int] | None:
+        """Add chunks to such lists. Return the steps that still take them; None: not this node's."""
+        text = msgspec.json.encode(feeds).decode()
+        fed: list[int] | None = await self.database.fetchval(
+            "feed_maps", node, job, token, run, text, closes
+        )
+        return fed
 
     # -- reading
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -42,6 +43,14 @@ class QuotaStore(Store):
 
     async def list_namespaces(self) -> list[Namespace]:
         return _to_namespaces(await self.database.fetch("list_namespaces"))
+
+    async def namespace_names(self, most: int) -> list[str]:
+        """Return the first names of those that `list_namespaces` has."""
+        return await self._all(str, "namespace_names", most)
+
+    async def some_namespaces(self, names: Sequence[str]) -> list[Namespace]:
+        """Return the namespaces of these names, by name."""
+        return _to_namespaces(await self.database.fetch("some_namespaces", list(names)))
 
     async def remove_namespace(self, name: str) -> Namespace | None:
         """Remove the limits of a namespace, not its jobs, and return it as it was."""

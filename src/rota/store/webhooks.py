@@ -38,8 +38,10 @@ class WebhookStore(Store):
         )
         return bool(rows)
 
-    async def list(self, namespace: str) -> list[Webhook]:
-        return await self._all(Webhook, "list_webhooks", namespace)
+    async def list(
+        self, namespace: str, *, id: UUID | None = None, most: int | None = None, skip: int = 0
+    ) -> list[Webhook]:
+        return await self._all(Webhook, "list_webhooks", namespace, id, most, skip)
 
     async def remove(self, namespace: str, id: UUID) -> bool:
         return bool(await self.database.fetch("remove_webhook", namespace, id))

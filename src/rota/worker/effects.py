@@ -28,6 +28,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from rota import generators
 from rota.config import Settings
 from rota.context import OnceAnswer
 from rota.errors import (
@@ -241,6 +242,8 @@ class Effects:
                 await self.permits.leave(work, body)
             case members.RECORD:
                 return await self._functions.chunks.record(work, body)
+            case generators.ITEMS:
+                return await self._functions.generated.add(work, body)
             case _:
                 return await self._functions.answer(work, name, body)
         return b"null"

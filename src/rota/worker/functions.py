@@ -34,12 +34,14 @@ from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import encrypted_outcome
 from rota.store.rows import NewJob, NewRun, decode_new
 from rota.worker.chunks import Chunks
+from rota.worker.generated import Generated
 
 log = logging.getLogger("rota.functions")
 
 T = TypeVar("T")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between tries while the database is away
 _MOST = 500  # records in one statement
+_TURNS = 4  # of the event loop, from an answer to the next thing that a function asks for
 _DONE = StepState.SUCCEEDED
 _KINDS = {int(kind): kind for kind in CheckpointKind}
 _STATES = {int(state): state for state in StepState}
@@ -61,6 +63,7 @@ class Functions:
         self._records = _Together(self._write_records)
         self._calls = _Together(self._write_calls)
         self.chunks = Chunks(database, lease, self._persistently)
+        self.generated = Generated(database, lease, self._persistently)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a durable function."""
@@ -308,6 +311,10 @@ class _Together:
         while self._entries:
             entries, self._entries = self._entries[:_MOST], self._entries[_MOST:]
             await self._write_part([entry for entry in entries if not entry.answer.done()])
+            # Functions that were answered go on first: what they ask for next goes with what has
+            # gathered meanwhile. Else two crowds would take turns, and each wait for the other's commit.
+            for _ in range(_TURNS):
+                await asyncio.sleep(0)
 
     async def _write_part(self, entries: list[_Entry]) -> None:
         """Write them together. A value that the database refuses is that of one of them."""

@@ -4,7 +4,8 @@ Protocol. A worker that has free slots and found too few jobs is idle: its row s
 free (`idle_slots`), and hints are drawn among such rows. After the first advertisement it claims again,
 at once and twice soon after: a hint that was decided before may have gone elsewhere. It withdraws
 lazily, because a needless wake-up is harmless: only after it has had enough to do for a while, or when
-it got a hint that it has no room for. That hint is then passed on to others. A worker advertises at most
+it got a hint that it has no room for, or found more than a hint had announced. That hint is then passed
+on to others. A worker advertises at most
 once a second, so that a busy one doesn't write with every tick. All of this may be lost: then somebody
 finds the work by polling.
 """

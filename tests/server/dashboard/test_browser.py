@@ -354,6 +354,45 @@ async def test_what_one_touches_on_a_phone_is_40_pixels_high(browser: Browser, s
     await window.context.close()
 
 
+# Of each chart: labels that are cut off, that lie on one another, and that are too small to read.
+_UNREADABLE = """[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+    const around = chart.getBoundingClientRect();
+    const seen = [...chart.querySelectorAll("text")]
+        .filter((one) => getComputedStyle(one).display !== "none");
+    const boxes = seen.map((one) => [one.textContent, one.getBoundingClientRect()]);
+    const apart = (a, b) =>
+        a.right <= b.left || b.right <= a.left || a.bottom <= b.top || b.bottom <= a.top;
+    return [
+        ...boxes.filter(([, box]) => box.left < around.left - 1 || box.right > around.right + 1)
+            .map(([text]) => `cut off: ${text}`),
+        ...boxes.filter(([, box]) => box.height < 8).map(([text, box]) => `${box.height} px: ${text}`),
+        ...boxes.flatMap(([text, box], n) => boxes.slice(n + 1).filter(([, other]) => !apart(box, other))
+            .map(([other]) => `${text} on ${other}`)),
+    ];
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 1000, 700, 375])
+async def test_the_labels_of_a_chart_can_be_read_in_a_narrow_card(
+    browser: Browser, stage: Stage, width: int
+):
+    window = await stage.enter(browser, viewport={"width": width, "height": 800})
+    unreadable = {}
+    for path in (
+        "/?within=7d",
+        "/?within=15m",
+        "/tasks/charge",
+        "/tasks/charge?within=30d",
+        "/queues/mail",
+    ):
+        await window.go(path)
+        assert await window.page.locator("svg.chart text").count() > 3, path
+        if found := await window.page.evaluate(_UNREADABLE):
+            unreadable[path] = found
+    assert unreadable == {}
+    await window.context.close()
+
+
 async def test_long_names_break_no_page(browser: Browser, stage: Stage):
     task, long = "t" * 100, "n" * 60
     await stage.app.submit(task, {}, queue="q" * 100, tags=["tag" * 20, "other" * 12])

@@ -15,6 +15,7 @@ from rota.server.dashboard import charts
 from rota.server.dashboard.words import with_times
 from rota.store.dashboard import DashboardStore, QueueNow
 from rota.store.identity import IdentityStore
+from rota.store.run_stats import RunStatsStore
 from rota.store.search import JobFilter
 from tests.support.api import fail_jobs, query
 from tests.support.server_fixtures import LiveServer
@@ -127,10 +128,10 @@ async def test_a_long_list_is_shown_in_parts(server: LiveServer):
         await store.put_membership(person, "default", "viewer")
     browser = await enter(server)
     page = (await browser.get("/users")).text
-    assert "1 to 30 of 35" in page
+    assert "1 to 30<" in page
     assert "user34" not in page
     page = (await browser.get(address_of(page, "More →"))).text
-    assert "31 to 35 of 35" in page
+    assert "31 to 35<" in page
     assert "user34" in page
 
 
@@ -154,3 +155,96 @@ def test_a_command_in_a_sentence_is_code_and_the_rest_stays_text():
     assert shown.startswith(
         "<code>rota runs resume &lt;x&gt;</code> goes on from &lt;b&gt; at <time"
     )
+
+
+async def test_a_filter_of_schedules_says_how_far_it_looked_and_goes_on_at_a_click(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.server.dashboard.schedules._LOOKED", 3)
+    for number in range(5):
+        await server.app.schedule(f"s{number}", "greet", cron="0 3 * * *", tags=[f"tag{number}"])
+    browser = await enter(server)
+    assert "Look at all" not in (await browser.get("/schedules")).text
+    page = (await browser.get("/schedules?text=S1")).text
+    assert "Looked at 3 schedules, up to s2." in page
+    assert 'href="/schedules/s1"' in page
+    for asked in ("text=s4", "tag=tag4", "task=nobody"):
+        page = (await browser.get(f"/schedules?{asked}")).text
+        assert "No match so far" in page, asked
+        page = (await browser.get(address_of(page, "Look at all"))).text
+        assert "No match so far" not in page, asked
+        assert ('href="/schedules/s4"' in page) == (asked != "task=nobody"), asked
+    # With nothing after what was looked at, all was looked at.
+    await server.app.schedules.delete("s4")
+    await server.app.schedules.delete("s3")
+    assert "No schedule matches" in (await browser.get("/schedules?text=s4")).text
+
+
+async def test_a_late_queue_is_found_however_many_queues_there_are(server: LiveServer):
+    await server.app.submit("greet", {}, queue="zz-last")
+    for number in range(120):
+        await query(server, "insert into {}.lane values ($1, 'default', $2, '{}')",
+                    f"default/a{number}", f"a{number}")  # fmt: skip
+    await query(server, "update {}.present set due_at = now() - interval '9 minutes'")
+    stats = DashboardStore((await server.app.store()).database, "default")
+    assert await stats.lags() == {}  # it is not among the first 100
+    await RunStatsStore(stats.database).sample_queues(1_000)
+    assert 530 < (await stats.lags())["zz-last"] < 900
+    assert "queue-late:zz-last" in {one.key for one in await server.app.alerts.list()}
+
+
+async def test_the_palette_finds_the_beginning_of_any_name_and_offers_to_search_on(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.store.dashboard_lists.LOOKED_NAMES", 2)
+    for number in range(4):
+        await server.app.schedule(f"schedule{number}", "greet", cron="0 3 * * *")
+        await server.app.submit("greet", {}, queue=f"queue{number}")
+    browser = await enter(server)
+    page = (await browser.get("/find?text=schedule3")).text
+    assert '<span class="found-kind">Schedule</span> schedule3' in page
+    assert 'href="/schedules?text=schedule3"' in page
+    assert 'href="/jobs?text=schedule3"' in page
+    assert (
+        '<span class="found-kind">Queue</span> queue3'
+        in (await browser.get("/find?text=queue3")).text
+    )
+    # Inside of a name, only some are looked at.
+    assert "schedule1</a>" in (await browser.get("/find?text=ULE1")).text
+    assert "schedule3</a>" not in (await browser.get("/find?text=ULE3")).text
+
+
+async def test_dead_letters_that_were_not_looked_at_are_told_also_with_a_task(
+    server: LiveServer,
+):
+    ids = [str((await server.app.submit(task, {})).id) for task in ("old", "new", "new")]
+    for id in ids:
+        await fail_jobs(server.app, [id])
+    stats = DashboardStore((await server.app.store()).database, "default")
+    found = await stats.dead_groups("old", newest=2)
+    assert (list(found.groups), found.looked_at, found.whole) == ([], 2, False)
+    found = await stats.dead_groups("old", newest=3)
+    assert ([group.count for group in found.groups], found.whole) == ([1], True)
+
+
+async def test_namespaces_are_listed_in_parts_with_and_without_rows_of_their_own(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.server.dashboard.settings._PART", 3)
+    await query(server, "insert into {}.namespace (name) values ('b'), ('d')")
+    await query(
+        server, "insert into {}.queue (namespace, name) values ('a', 'x'), ('a', 'y'), ('c', 'x')"
+    )
+    browser = await enter(server)
+    page, found = (await browser.get("/namespaces")).text, []
+    for _ in range(2):
+        found.append(
+            re.findall(r"namespace=(\w+)\"|<b>(\w+)</b><span class=\"second\">current", page)
+        )
+        page = (await browser.get(address_of(page, "More →"))).text if "More →" in page else ""
+    assert [[a or b for a, b in part] for part in found] == [["a", "b", "c"], ["d", "default"]]
+    # Who has a role in some of them sees these.
+    limited = await enter(server, "viewer", "default")
+    page = (await limited.get("/namespaces")).text
+    assert "namespace=a" not in page
+    assert "<b>default</b>" in page

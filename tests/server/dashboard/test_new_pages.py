@@ -97,7 +97,7 @@ def test_a_diff_names_what_is_only_on_one_side():
 
 async def test_a_log_is_filtered_by_attempt_level_and_text_and_downloaded(server: LiveServer):
     job = await server.app.submit("greet", {})
-    lines = [(1, "stdout", "first <b>"), (1, "warning", "careful"), (2, "error", "refused")]
+    lines = [(1, "stdout", "first <b>"), (1, "warning", "careful"), (2, "error", "refused €")]
     for seq, (attempt, stream, text) in enumerate(lines, 1):
         await query(
             server, "insert into {}.job_log (namespace, job_id, token, attempt, seq, at, stream, text) "
@@ -111,17 +111,39 @@ async def test_a_log_is_filtered_by_attempt_level_and_text_and_downloaded(server
         assert page.status_code == 200
         return re.findall(r"<span>([^<]*(?:&lt;b&gt;)?)</span></li>", page.text)
 
-    assert await shown("") == ["first &lt;b&gt;", "careful", "refused"]
-    assert await shown("attempt=2") == ["refused"]
-    assert await shown("level=warning") == ["careful", "refused"]
+    assert await shown("") == ["first &lt;b&gt;", "careful", "refused €"]
+    assert await shown("attempt=2") == ["refused €"]
+    assert await shown("level=warning") == ["careful", "refused €"]
     assert await shown("level=printed") == ["first &lt;b&gt;"]
     assert await shown("find=CAREFUL") == ["careful"]
     assert await shown("level=nonsense") == await shown("")
     file = await browser.get(f"/jobs/{job.id}/log?attempt=1")
-    assert file.headers["content-type"].startswith("text/plain")
+    # Without the charset, a browser would take the bytes of “€” for those of another one.
+    assert file.headers["content-type"] == "text/plain; charset=utf-8"
     assert "attachment" in file.headers["content-disposition"]
     assert "careful" in file.text
     assert "refused" not in file.text
+    whole = await browser.get(f"/jobs/{job.id}/log")
+    assert whole.content.decode("utf-8").rstrip().endswith("refused €")
+
+
+async def test_deliveries_of_webhooks_are_not_counted_among_the_jobs_that_failed(
+    server: LiveServer,
+):
+    await server.app.webhooks.allow("203.0.113.9")
+    hook = await server.app.webhooks.add("https://203.0.113.9/hook", kinds=["failed"])
+    delivery = await server.app.webhooks.test(hook.id)
+    job = await server.app.submit("greet", {})
+    await fail_jobs(server.app, [str(job.id)], "of the task")
+    await fail_jobs(server.app, [str(delivery.id)], "of the delivery")
+    dead = await query(server, "select task from {}.dead order by task")
+    assert [row["task"] for row in dead] == ["greet", "rota.webhook"]
+    alerts = {one.key: one.text for one in await server.app.alerts.list()}
+    assert alerts["jobs-failed"].startswith("1 job failed"), alerts
+    browser = await enter(server)
+    overview = (await browser.get("/")).text
+    assert "of the task" in overview
+    assert "of the delivery" not in overview
 
 
 async def test_what_a_search_matches_is_shown_in_the_row(server: LiveServer):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
+from uuid import UUID
 
 import httpx
 import pytest
@@ -75,6 +76,27 @@ async def test_a_form_that_is_saved_as_it_is_changes_nothing(server: LiveServer)
     assert "Nothing has changed" in (await browser.get(answer.headers["location"])).text
     queue = await server.app.queues.get("mail")
     assert (queue.policy, queue.max_depth) == ("edf", 500)
+
+
+async def test_the_page_counts_the_jobs_of_its_queue_alone(server: LiveServer):
+    app = server.app
+    for _ in range(3):
+        await app.submit("greet", {}, queue="mail")
+    await app.submit("greet", {}, queue="mail", delay=3600)
+    for _ in range(2):
+        await app.submit("greet", {}, queue="money")
+    await app.submit("greet", {}, queue="money", delay=3600)
+    running = await app.submit("greet", {}, queue="money")
+    await query(server, "update {}.present set state = 4, token = 7, claimed_at = now() where id = $1",
+                UUID(str(running.id)))  # fmt: skip
+    browser = await enter(server)
+
+    async def counts(name: str) -> list[str]:
+        page = (await browser.get(f"/queues/{name}")).text
+        return re.findall(r"state=(?:ready|running|scheduled)[^>]*>([^<]*)</a>", page)
+
+    assert await counts("mail") == ["3", "0", "1"]
+    assert await counts("money") == ["2", "1", "1"]
 
 
 async def test_what_is_wrong_is_said_at_its_field_and_nothing_is_changed(server: LiveServer):

@@ -33,6 +33,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.Mod: operator.mod,
 }  # fmt: skip
+_INSTEAD = {"&&": "and", "||": "or", "=": "==", "!": "not"}  # what other languages write
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "len": len, "min": min, "max": max, "sum": sum, "abs": abs
 }  # fmt: skip
@@ -48,12 +49,12 @@ class Condition:
             raise ConfigError(
                 f"the condition has {len(text):,} characters, the limit is {LONGEST:,}"
             )
-        self.text = text.strip()
+        self.text = text.strip().replace("\n", " ")  # columns are those of one line
         self.names: set[str] = set()
         try:
             self._evaluate = self._compile(ast.parse(self.text, mode="eval").body)
         except SyntaxError as error:
-            raise self._refused(error.offset or 1, error.msg) from None
+            raise self._refused(*self._located(error)) from None
         except (RecursionError, MemoryError, ValueError) as error:
             raise self._refused(1, str(error) or "it is nested too deeply") from None
 
@@ -65,6 +66,18 @@ class Condition:
             raise InvalidArguments(
                 f"the condition {self.text!r} can't be judged: {error}"
             ) from None
+
+    def _located(self, error: SyntaxError) -> tuple[int, str]:
+        """Return the column of what can't be parsed, and what is wrong there."""
+        if error.msg != "invalid syntax":
+            return error.offset or 1, error.msg
+        if not error.offset:
+            return len(self.text) + 1, "it ends where something should follow"
+        rest = self.text[error.offset - 1 :]
+        for written, instead in _INSTEAD.items():
+            if rest.startswith(written) or self.text[error.offset - 2 :].startswith(written):
+                return error.offset, f"write {instead!r} instead of {written!r}"
+        return error.offset, f"{rest.split()[0]!r} can't stand here"
 
     def _refused(self, column: int, problem: str) -> ConfigError:
         return ConfigError(f"the condition {self.text!r}, column {column}: {problem}")

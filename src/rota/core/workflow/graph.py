@@ -214,7 +214,10 @@ class Graph:
 
     def _check_step(self, step: StepDefinition) -> None:
         before = self.predecessors[step.name]
-        rule = Rule.parse(step.rule)
+        try:
+            rule = Rule.parse(step.rule)
+        except ConfigError as error:
+            raise self._refused(str(error), step.name, "rule") from None
         if rule in (Rule.ONE_SUCCEEDED, Rule.ONE_FAILED) and not before:
             raise self._refused(
                 f"the rule {step.rule} can never be met: it comes after no step", step.name, "rule"

@@ -6,7 +6,7 @@ The past is read from the ledger, the future is computed from the rules.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -28,8 +28,9 @@ from rota.store.dashboard import DashboardStore
 from rota.store.schedules import FIRED
 
 _AGENDA = 100
-_LEDGER = 3_000  # rows of the past that are counted
+_LEDGER = 1_500  # rows of the past that are counted
 _FREQUENT = 24  # occurrences of a day from which on a schedule is only counted
+_LOOKED_UP = 300  # schedules whose occurrences of a day are looked up
 _NAMED = 6
 _BUSY = 60.0  # runs in an hour that get the strongest colour at least
 _LEVELS = (0.0, 0.25, 0.5, 0.8)
@@ -207,7 +208,8 @@ async def _agenda(
     often = {name for name, count in numbers.items() if count > _FREQUENT}
     often |= {one.name for one in expected if one.is_frequent}
     rare = sorted(numbers.keys() - often)
-    shown = await stats.ledger_of_day(first, end, rare, _AGENDA) if rare else []
+    until, early = _first_lines(past, day, often, zone) if rare else (end, [])
+    shown = await stats.ledger_of_day(first, min(until, end), early, _AGENDA) if early else []
     states = await stats.job_states([row["job_id"] for row in shown if row["job_id"]])
     lines = [_entry(row, states) for row in shown]
     lines += [
@@ -223,6 +225,25 @@ async def _agenda(
             counted.append((name, total, one is None or one.exact))
     count = len(lines) - len(shown) + sum(numbers[name] for name in rare)
     return sorted(lines, key=lambda line: (line.at, line.name)), count, counted
+
+
+def _first_lines(
+    past: Past, day: date, often: Collection[str], zone: ZoneInfo
+) -> tuple[datetime, list[str]]:
+    """Return the schedules that fill the agenda of a day, and the end of the hour in which they do: not
+    all that fired are looked up, each by itself, for the first of them."""
+    names: set[str] = set()
+    count = 0
+    for hour in range(24):
+        due = past.names.get((day, hour)) or Counter()
+        names.update(name for name in due if name not in often)
+        count += sum(number for name, number in due.items() if name not in often)
+        if count >= _AGENDA:
+            break
+    # Of an hour that the clocks repeat, the second one.
+    last = datetime.combine(day, time(hour, fold=1), tzinfo=zone)
+    end = last.astimezone(UTC) + timedelta(hours=1)
+    return end, sorted(names)[:_LOOKED_UP]
 
 
 def _entry(row: Any, states: Mapping[UUID, int]) -> Entry:

@@ -10,10 +10,10 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.model import ShardStatus, Takeover
-from rota.server.dashboard.pages import Copyable, Here, Html, cli, curl, page, show
+from rota.server.dashboard.pages import Copyable, Html, Skip, cli, curl, page, part, show
 from rota.server.dashboard.words import NOTHING
 from rota.server.policy import VIEWER
-from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
+from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, StatsDep, TenantDep
 
 _COLOURS = 4
 _MOVES = 20
@@ -34,14 +34,14 @@ class Owner(msgspec.Struct, frozen=True):
 async def cluster(
     request: RotaRequest,
     tenant: TenantDep,
+    stats: StatsDep,
     context: ContextDep,
     principal: PrincipalDep,
     ended: Annotated[str | None, QueryParameter(pattern="^(|yes)$")] = None,
-    skip: Annotated[int, QueryParameter(ge=0, le=1_000_000)] = 0,
+    skip: Skip = 0,
 ) -> Html:
-    found = await tenant.nodes.list(ended=bool(ended))
-    nodes = found[skip : skip + _ROWS]
-    following = skip + _ROWS if len(found) > skip + _ROWS else None
+    found = await stats.nodes(ended=bool(ended), skip=skip, most=_ROWS + 1)
+    nodes = part(request, found, skip, _ROWS, ended=ended or None)
     shards = await tenant.nodes.shards()
     # They concern nodes of all namespaces.
     moves: Sequence[Takeover] = ()
@@ -49,11 +49,10 @@ async def cluster(
         moves = (await context.app.nodes.takeovers())[:_MOVES]
         shards = await context.app.nodes.shards()
     owners = _owners(shards)
-    alive = [node for node in nodes if node.state in ("live", "draining")]
+    alive = [node for node in nodes.rows if node.state in ("live", "draining")]
     return await show(
-        request, "cluster.html", nodes=nodes, count=len(found), skip=skip,
-        next=Here(request).url("/cluster", ended=ended or None, skip=following) if following else None,
-         shards=shards, owners=owners,
+        request, "cluster.html", nodes=nodes, totals=await stats.node_totals(), shards=shards,
+        owners=owners,
         owner_of={owner.id: owner for owner in owners}, moves=moves, ended=bool(ended),
         coordinators=sorted({node.coordinator for node in alive if node.coordinator}),
         coordinator_faults=sorted({n.coordinator_fault for n in alive if n.coordinator_fault}),

@@ -7,7 +7,7 @@ page like any other. The search field asks it for completions.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -59,7 +59,7 @@ async def find(
     return await pages.show(
         request,
         "find.html",
-        found=found[:_ALL],
+        found=found,
         text=text,
         completions=await _complete(stats, text),
     )
@@ -82,32 +82,38 @@ async def _find(
             Found(kind, word, here.url(path)) for path, word, policy in entries
             if may(policy) and words in word.casefold()
         ]  # fmt: skip
-    for view in await tenant.views.list():
-        if words in view.name.casefold():
-            more = "" if view.owner == here.name else f"of {view.owner}"
-            found.append(Found("View", view.name, view.address, more))
-    if words:
-        found += await _nouns(tenant, stats, here, words)
-        href = here.url("/jobs", text=text)
-        found.append(Found("Search", f"Jobs with “{text}”", href))
+    for view in await stats.find_views(here.name, text, _ALL):
+        more = "" if view.owner == here.name else f"of {view.owner}"
+        found.append(Found("View", view.name, view.address, more))
+    if not words:
+        return found[:_ALL]
+    found += await _nouns(stats, here, text)
+    # What looks further than at names, and at more of them, is always offered.
+    return [*found[:_ALL], *(
+        Found("Search", f"{kind} with “{text}”", here.url(path, text=text))
+        for kind, path in (("Jobs", "/jobs"), ("Schedules", "/schedules"))
+    )]  # fmt: skip
+
+
+async def _nouns(stats: DashboardStore, here: pages.Here, text: str) -> list[Found]:
+    """Return what has the text in its name, of those names that are looked at."""
+    found = [
+        Found("Task", name, here.url(f"/tasks/{name}"))
+        for name in await stats.find_tasks(text, _MOST)
+    ]
+    found += [
+        Found("Schedule", one["name"], here.url(f"/schedules/{one['id']}"))
+        for one in await stats.find_schedules(text, _MOST)
+    ]
+    found += [
+        Found("Queue", name, here.url(f"/queues/{name}"))
+        for name in await stats.find_queues(text, _MOST)
+    ]
+    found += [
+        Found("Node", one.name, here.url(f"/nodes/{one.id}"), one.state)
+        for one in await stats.find_nodes(text, _MOST)
+    ]
     return found
-
-
-async def _nouns(tenant: Rota, stats: DashboardStore, here: pages.Here, words: str) -> list[Found]:
-    tasks = _first(await stats.tasks(_NAMES), words)
-    found = [Found("Task", name, here.url(f"/tasks/{name}")) for name in tasks]
-    schedules = await tenant.schedules.page(text=words, limit=_MOST)
-    found += [Found("Schedule", one.name, here.url(f"/schedules/{one.id}")) for one in schedules]
-    queues = await stats.queue_names(_NAMES)
-    found += [Found("Queue", name, here.url(f"/queues/{name}")) for name in _first(queues, words)]
-    for node in await tenant.nodes.list():
-        if words in node.name.casefold() and len(found) < 4 * _MOST:
-            found.append(Found("Node", node.name, here.url(f"/nodes/{node.id}"), node.state))
-    return found
-
-
-def _first(names: Iterable[str], words: str) -> list[str]:
-    return [name for name in names if words in name.casefold()][:_MOST]
 
 
 async def _complete(stats: DashboardStore, text: str) -> list[str]:

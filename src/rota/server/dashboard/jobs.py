@@ -286,7 +286,7 @@ async def show_dead(
     skip: pages.Skip = 0,
 ) -> pages.Html:  # fmt: skip
     found = await stats.dead_groups(task or None)
-    shown = pages.part(request, found.groups, skip, _GROUPS)
+    shown = pages.part(request, found.groups[skip : skip + _GROUPS + 1], skip, _GROUPS)
     if shown.next and task:
         shown = msgspec.structs.replace(
             shown, next=pages.Here(request).url("/dead", task=task, skip=skip + _GROUPS)

@@ -291,20 +291,18 @@ def show_bare(template: str, status_code: int = 200, /, **given: Any) -> Html:
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Some rows of a list that is all in memory, and the page with the next ones."""
+    """Some rows of a list, and the page with the next ones."""
 
     rows: Sequence[Any]
-    count: int
     skip: int
     next: str | None
 
 
-def part(request: RotaRequest, rows: Sequence[Any], skip: int, most: int) -> Part:
-    """Return the rows of a page. A page is small however long its list is."""
-    following = Here(request).url(request.scope["path"], skip=skip + most)
-    return Part(
-        rows[skip : skip + most], len(rows), skip, following if len(rows) > skip + most else None
-    )
+def part(request: RotaRequest, rows: Sequence[Any], skip: int, most: int, **asked: Any) -> Part:
+    """Return a page of a list: `rows` begin after the first `skip`, and are one more than `most` if
+    there is another page. Nobody counts the whole list for it."""
+    following = Here(request).url(request.scope["path"], skip=skip + most, **asked)
+    return Part(rows[:most], skip, following if len(rows) > most else None)
 
 
 def returning(fields: Any, otherwise: str) -> str:

@@ -62,16 +62,14 @@ async def _show(
     runs = await tenant.statistics.queue(name, within)
     shares = await tenant.queues.shares(name) if queue.policy == "fair" else ()
     service = await tenant.queues.service(name) if queue.policy == "fair" else ()
-    serving = [
-        node for node in await tenant.nodes.list()
-        if "worker" in node.roles and (not node.queues or name in node.queues)
-    ]  # fmt: skip
+    workers = [one for one in await stats.workers() if one.serve(name)]
     return await pages.show(
         request, "queue.html", queue=queue, held=now, within=within, withins=[*WITHIN], runs=runs,
         **draw(runs, here, queue=name), depth=_depth(runs.periods, runs.step),
         shares=shares[:100], more_shares=max(len(shares) - 100, 0), service=_service(service),
-        served=service, limits=await _limits(tenant, name), serving=serving[:20],
-        slots=sum(node.slots for node in serving), rate=rate_of(queue),
+        served=service, limits=await _limits(tenant, name),
+        serving=await stats.workers_of(name, 20), slots=sum(one.slots for one in workers),
+        rate=rate_of(queue),
         installation_max=tenant.settings.max_run_time, said=fields or Fields({}), errors=errors,
         policies=_POLICIES, status=422 if errors else 200, how=_how(queue),
     )  # fmt: skip

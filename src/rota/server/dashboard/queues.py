@@ -9,13 +9,14 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.core.time.interval import seconds_of
-from rota.model import NodeStatus, QueuePeriod
+from rota.model import QueuePeriod
 from rota.operations.statistics import WITHIN
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.words import rate, span
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import QueueNow
+from rota.store.dashboard_lists import Workers
 
 _ROWS = 20  # each has three small charts
 Within = Annotated[str, QueryParameter(max_length=10)]
@@ -39,8 +40,8 @@ async def show_queues(
     found = await stats.queues(after=after, most=_ROWS + 1)
     shown = found[:_ROWS]
     series = await tenant.statistics.queues(within, names=[queue.name for queue in shown])
-    nodes = await tenant.nodes.list()
-    rows = [_row(queue, series.get(queue.name, ()), nodes, within) for queue in shown]
+    workers = await stats.workers()
+    rows = [_row(queue, series.get(queue.name, ()), workers, within) for queue in shown]
     last = shown[-1].name if len(found) > _ROWS else None
     return await pages.show(
         request, "queues.html", rows=rows, after=after,
@@ -67,13 +68,9 @@ def _how(queues: Sequence[QueueNow]) -> list[pages.Copyable]:
 
 
 def _row(
-    queue: QueueNow, periods: Sequence[QueuePeriod], nodes: Sequence[NodeStatus], within: str
+    queue: QueueNow, periods: Sequence[QueuePeriod], workers: Sequence[Workers], within: str
 ) -> Row:
-    serving = [
-        node for node in nodes
-        if "worker" in node.roles and node.state == "live"
-        and (not node.queues or queue.name in node.queues)
-    ]  # fmt: skip
+    serving = [one for one in workers if one.serve(queue.name)]
     runs, seconds = sum(one.runs for one in periods), seconds_of(within, "within")
     ready = [one.ready for one in periods]
     lags = [one.ready_lag for one in periods]
@@ -82,7 +79,8 @@ def _row(
         max([n for n in lags if n], default=None),
     )
     return Row(
-        queue, rate(runs / seconds), sum(node.slots for node in serving), len(serving),
+        queue, rate(runs / seconds), sum(one.slots for one in serving),
+        sum(one.nodes for one in serving),
         charts.spark(ready, f"Ready, {within}: at most {most:,}", "idle"),
         charts.spark(lags, f"Lag, {within}: at most {span(longest)}", "warn"),
         charts.spark([float(one.runs) for one in periods], f"Runs, {within}: {runs:,}", "good"),

@@ -30,9 +30,10 @@ from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
 _LATE = 10.0  # seconds after which a start is called late
-_COUNTED = 1_000
+_MOST_COUNTED = 1_000
+_LOOKED = 2_000  # names that a filter looks at before it asks whether to go on
 _ROWS = 20  # each has a strip of occurrences
-_STRIP = 12
+_STRIP = 10
 _LONG_STRIP = 60
 _NEXT = 10
 _COUNTED = 5_000  # occurrences of a schedule that are counted by what became of them
@@ -107,20 +108,26 @@ async def show_schedules(
     tag: Text = None,
     paused: Annotated[str | None, QueryParameter(pattern="^(|yes|no)$")] = None,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
+    further: Annotated[str | None, QueryParameter(pattern="^(|yes)$")] = None,
 ) -> pages.Html:
     given = {"text": text, "task": task, "tag": tag, "paused": paused}
     asked = {name: value or None for name, value in given.items()}
     wanted = {**asked, "paused": {"yes": True, "no": False}.get(paused or "")}
     after = read_cursor(cursor, str, wanted)
-    found = await tenant.schedules.page(**wanted, after=after, limit=_ROWS + 1)  # type: ignore[arg-type]
+    among = _LOOKED if any(asked.values()) and not further else None
+    found = await tenant.schedules.page(**wanted, after=after, limit=_ROWS + 1, among=among)  # type: ignore[arg-type]
     cut = make_page(found, _ROWS, lambda one: one.name, wanted)
+    until = await stats.schedule_after(after, _LOOKED) if among and not cut.next else None
+    rest = {**asked, "further": further or None}
     strips = await stats.strips([one.id for one in cut.items], _STRIP)
     here = pages.Here(request)
     return await pages.show(
         request, "schedules.html", schedules=cut.items, asked=asked,
         strips={id: to_cells(cells) for id, cells in strips.items()}, path_of=path_of,
-        next=here.url("/schedules", **asked, cursor=cut.next) if cut.next else None,
-        count=await stats.schedule_count(_COUNTED + 1), most=_COUNTED, cursor=cursor,
+        next=here.url("/schedules", **rest, cursor=cut.next) if cut.next else None,
+        until=until, looked=_LOOKED,
+        further=here.url("/schedules", **asked, cursor=cursor, further="yes"),
+        count=await stats.schedule_count(_MOST_COUNTED + 1), most=_MOST_COUNTED, cursor=cursor,
         how=[pages.Copyable(
             "List the schedules", cli=pages.cli("schedules", "list"),
             curl=pages.curl("GET", "/v1/schedules"), python="await app.schedules.list()",

@@ -23,6 +23,7 @@ from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, convert
 from rota.server.policy import ADMIN, OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
+from rota.store.dashboard import DashboardStore
 from rota.store.search import JobFilter
 
 _ROWS = 100
@@ -66,17 +67,16 @@ _ENDPOINT_LABELS = {
 
 
 @pages.page("/endpoints", policy=VIEWER)
-async def show_endpoints(
-    request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0
-) -> pages.Html:
-    return await _show_endpoints(request, tenant, skip=skip)
+async def show_endpoints(request: RotaRequest, stats: StatsDep, skip: pages.Skip = 0) -> pages.Html:
+    return await _show_endpoints(request, stats, skip=skip)
 
 
 async def _show_endpoints(
-    request: RotaRequest, tenant: Rota, secret: str | None = None, *, fields: Fields | None = None,
-    errors: Errors = NO_ERRORS, skip: int = 0,
+    request: RotaRequest, stats: DashboardStore, secret: str | None = None, *,
+    fields: Fields | None = None, errors: Errors = NO_ERRORS, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
-    found = pages.part(request, await tenant.endpoints.list(), skip, _ENDPOINTS)
+    rows = await stats.endpoints(skip=skip, most=_ENDPOINTS + 1)
+    found = pages.part(request, rows, skip, _ENDPOINTS)
     return await pages.show(
         request, "endpoints.html", endpoints=found, secret=secret,
         said=fields or Fields({}), errors=errors, status=422 if errors else 201 if secret else 200,
@@ -88,7 +88,7 @@ async def _show_endpoints(
 
 
 @pages.action("/endpoints", policy=ADMIN)
-async def add_endpoint(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+async def add_endpoint(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> pages.Html:
     """Add an endpoint. The answer is the only page that ever shows its secret."""
     fields, errors = await Fields.of(request), Errors(_ENDPOINT_LABELS)
     values = fields.read(
@@ -103,8 +103,8 @@ async def add_endpoint(request: RotaRequest, tenant: TenantDep) -> pages.Html:
                 body.name, body.url, queue=body.queue, guarantee=body.guarantee,
                 timeout=body.timeout, callback_timeout=body.callback_timeout,
             )  # fmt: skip
-            return await _show_endpoints(request, tenant, made.secret)
-    return await _show_endpoints(request, tenant, fields=fields, errors=errors)
+            return await _show_endpoints(request, stats, made.secret)
+    return await _show_endpoints(request, stats, fields=fields, errors=errors)
 
 
 @pages.page("/endpoints/{name:str}", policy=VIEWER)

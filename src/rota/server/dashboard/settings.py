@@ -22,8 +22,9 @@ from rota.server.dashboard import pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, convert
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
-from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
+from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, StatsDep, TenantDep
 from rota.server.targets import safe_target
+from rota.store.dashboard import DashboardStore
 
 _ROWS = 50
 _PART = 30  # users, namespaces, webhooks
@@ -164,7 +165,7 @@ async def _show_users(
     users = [
         (user, [role for role in sorted(user.memberships.items())
                 if principal.everywhere or role[0] in seen])
-        for user in await context.installation.users.list(principal.reach)
+        for user in await context.installation.users.part(principal.reach, skip, _PART + 1)
     ]  # fmt: skip
     return await pages.show(
         request, "users.html", users=pages.part(request, users, skip, _PART), link=link,
@@ -228,16 +229,17 @@ async def create_link(
 async def show_namespaces(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, skip: pages.Skip = 0
 ) -> pages.Html:
-    known = {one.name: one for one in await context.installation.namespaces.list(principal)}
-    names = {*known, principal.namespace, context.settings.namespace}
-    names |= principal.identity.memberships.keys() - {ANYWHERE}
-    roles = {
-        name: role.label for name in sorted(names)
-        if (role := principal.identity.role_in(name)) is not None
-    }  # fmt: skip
+    installation, identity = context.installation, principal.identity
+    # Those of the user, which may be without a row, and all others for whom has a role everywhere.
+    own = {principal.namespace, context.settings.namespace, *identity.memberships} - {ANYWHERE}
+    own = {name for name in own if identity.role_in(name) is not None}
+    found = await installation.namespaces.part(
+        own, skip, _PART + 1, others=identity.role_in(ANYWHERE) is not None
+    )
+    roles = {one.name: role.label for one in found if (role := identity.role_in(one.name))}
     return await pages.show(
         request, "namespaces.html", roles=roles,
-        namespaces=pages.part(request, [(name, known.get(name)) for name in roles], skip, _PART),
+        namespaces=pages.part(request, [(one.name, one) for one in found], skip, _PART),
         how=[
             pages.Copyable("List the namespaces", cli=pages.cli("namespaces", "list"),
                            curl=pages.curl("GET", "/v1/namespaces")),
@@ -269,17 +271,18 @@ async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[s
 
 @pages.page("/webhooks", policy=ADMIN)
 async def show_webhooks(
-    request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, skip: pages.Skip = 0
 ) -> pages.Html:
-    return await _show_webhooks(request, tenant, skip=skip)
+    return await _show_webhooks(request, tenant, stats, skip=skip)
 
 
 async def _show_webhooks(
-    request: RotaRequest, tenant: Rota, secret: str | None = None, *, fields: Fields | None = None,
-    errors: Errors = NO_ERRORS, skip: int = 0,
+    request: RotaRequest, tenant: Rota, stats: DashboardStore, secret: str | None = None, *,
+    fields: Fields | None = None, errors: Errors = NO_ERRORS, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
     said = fields or Fields({})
-    hooks = pages.part(request, await tenant.webhooks.list(), skip, _PART)
+    found = await stats.webhooks(skip=skip, most=_PART + 1)
+    hooks = pages.part(request, found, skip, _PART)
     return await pages.show(
         request, "webhooks.html", webhooks=hooks, kinds=KINDS, secret=secret,
         errors=errors, status=422 if errors else 201 if secret else 200, said=said,
@@ -299,7 +302,7 @@ async def _show_webhooks(
 
 
 @pages.action("/webhooks", policy=ADMIN)
-async def add_webhook(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+async def add_webhook(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> pages.Html:
     """Add a webhook. The answer is the only page that ever shows its secret."""
     fields, errors = await Fields.of(request), Errors(_WEBHOOK_LABELS)
     with errors.at("url"):
@@ -309,8 +312,8 @@ async def add_webhook(request: RotaRequest, tenant: TenantDep) -> pages.Html:
             WebhookRequest,
         )  # fmt: skip
         made = await tenant.webhooks.add(values.url, kinds=values.kinds, form=values.format)
-        return await _show_webhooks(request, tenant, made.secret)
-    return await _show_webhooks(request, tenant, fields=fields, errors=errors)
+        return await _show_webhooks(request, tenant, stats, made.secret)
+    return await _show_webhooks(request, tenant, stats, fields=fields, errors=errors)
 
 
 @pages.page("/webhooks/{webhook_id:uuid}", policy=ADMIN)

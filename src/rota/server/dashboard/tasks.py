@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 
 from rota.core.histogram import bounds
 from rota.errors import NotFound
-from rota.model import RunStats, State, TaskInfo
+from rota.model import RunStats, TaskInfo
 from rota.operations.statistics import WITHIN
 from rota.server.api.tasks import TaskName
 from rota.server.dashboard import charts, pages
@@ -78,14 +78,14 @@ async def show_task(
         info = await tenant.registry.get(name)
     latest = (await tenant.jobs.look(JobFilter(task=name), limit=_LATEST)).jobs
     schedules = await tenant.schedules.page(task=name, limit=20)
-    failed = JobFilter(states=(State.FAILED,), task=name)
+    dead = await stats.dead_groups(name)
     here = pages.Here(request)
     return await pages.show(
         request, "task.html", now=now, name=name, info=info, stats=found, within=within,
         withins=[*WITHIN], latest=latest, slowest=await stats.slowest(name, now, _SLOWEST),
         schedules=schedules,
-        errors_by_kind=(await stats.dead_groups(name)).groups[:_ERRORS],
-        failed=await tenant.jobs.count_matching(failed, quick=True),
+        dead=dead, failed=sum(group.count for group in dead.groups),
+        errors_by_kind=dead.groups[:_ERRORS],
         **draw(found, here, task=name),
         signature=pretty(info.arguments) if info and info.arguments else None,
         returns=pretty(info.returns) if info and info.returns else None, how=_how(name, within),

@@ -5,14 +5,15 @@ from __future__ import annotations
 from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
 from rota.server.policy import VIEWER
-from rota.server.requests import RotaRequest, TenantDep
+from rota.server.requests import RotaRequest, StatsDep, TenantDep
 
 _ROWS = 50
 
 
 @pages.page("/views", policy=VIEWER)
-async def show_views(request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0) -> pages.Html:
-    found = pages.part(request, await tenant.views.list(), skip, _ROWS)
+async def show_views(request: RotaRequest, stats: StatsDep, skip: pages.Skip = 0) -> pages.Html:
+    rows = await stats.views(pages.Here(request).name, skip=skip, most=_ROWS + 1)
+    found = pages.part(request, rows, skip, _ROWS)
     return await pages.show(
         request, "views.html", views=found, how=[pages.Copyable(
             "List the views", curl=pages.curl("GET", "/v1/views"), python="await app.views.list()"

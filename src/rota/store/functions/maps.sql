@@ -37,7 +37,7 @@ declare
     m rota.map;
     numbers int[];
     jobs uuid[];
-    hinted bigint;
+    announced bigint;
 begin
     select * into m from rota.map as k where k.run_id = run and k.step = map_step;
     if m.job_id is null or m.held or m.stopped or m.running >= m.at_once then
@@ -61,37 +61,28 @@ begin
     where k.run_id = run and k.step = map_step;
     with job as materialized (
         select j.id, run as run_id, map_step + {chunk.base} as step, r.namespace, w.task, r.headers,
-               coalesce(w.queue, t.queue, 'default') as queue, coalesce(w.needs, t.needs, '{}') as needs,
                coalesce(w.priority, r.priority, t.priority, 0::smallint) as priority,
                coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
                -- A chunk counts the attempts of its members by itself.
                case when m.each_job then coalesce(w.max_attempts, t.max_attempts, 5::smallint) else 32000::smallint end as max_attempts,
                coalesce(w.timeout, t.timeout) as timeout, json_build_object('$chunk', j.number) as payload,
-               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as lane
+               -- Members of a chunk run one after the other: as many run at a time as jobs do, which the task's limit counts.
+               case when t.limited then rota.share_of(null, null, null, null, w.task) end as share,
+               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as base
         from unnest(numbers, jobs) as j(number, id)
         cross join lateral (select r.* from rota.run as r where r.id = run offset 0) as r
         cross join lateral (
             select w.* from rota.workflow_step as w where w.workflow_id = r.workflow_id and w.number = map_step offset 0) as w
         left join lateral (
             select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
-    ), lanes as (
-        insert into rota.lane (lane, namespace, queue, needs)
-        select distinct on (j.lane) j.lane, j.namespace, j.queue, rota.needs_of(j.lane)
-        from job as j where not exists (select from rota.lane as l where l.lane = j.lane)
-        on conflict do nothing
-    ), queues as (
-        insert into rota.queue (namespace, name)
-        select distinct j.namespace, j.queue from job as j
-        where not exists (select from rota.queue as q where q.namespace = j.namespace and q.name = j.queue)
-        on conflict do nothing
     ), readied as (
-        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null; share = null}}
+        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null;
+            lane = case when share is null then base else rota.sublane_of(base, share) end}}
         from job
         returning p.namespace, p.lane, p.rank
     )
-    select count(*) into hinted from (
-        select rota.hint(namespace, lane, min(rank), count(*)), rota.add_flow_of_lane(namespace, lane, count(*))
-        from readied group by namespace, lane) as each_lane;
+    select count(*) into announced from (
+        select rota.announce(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
 end $$;
 
 -- Ends chunks whose jobs have ended, and starts the next ones. Returns the steps of maps that end with them. A chunk that was
@@ -442,21 +433,114 @@ begin
     delete from rota.map_member as b where b.run_id = run and b.step = map_step;
 end $$;
 
--- Before steps of a run wait again: a map goes on with what failed or is left, unless it comes after one of them, since
--- what it maps over may then be another list.
-create or replace function rota.reopen_maps(run uuid, numbers int[]) returns void language plpgsql volatile as $$
+-- Lets all members of a map run anew. Its list stays: what a generator has yielded is nowhere else. Nothing of it runs.
+create or replace function rota.renew_map(run uuid, map_step int) returns void language plpgsql volatile as $$
+begin
+    update rota.map as m set next = 0, running = 0, ended = 0, succeeded = 0, failed = 0 where m.run_id = run and m.step = map_step;
+    update rota.map_chunk as c
+    set state = {step.waiting}, job_id = null, token = null, begun = null, done = 0, failed = 0, started_at = null, ended_at = null,
+        result = null
+    where c.run_id = run and c.step = map_step;
+    delete from rota.map_result as p where p.run_id = run and p.step = map_step;
+    delete from rota.map_member as b where b.run_id = run and b.step = map_step;
+end $$;
+
+-- Begins the lists of the maps that are over a generator, for an attempt of its job; what an attempt before has stored is
+-- forgotten. Maps that wait for nothing any more are left alone. Returns the maps; `lost`: the job is no longer this node's.
+--
+-- The lock keeps the job from moving on meanwhile. An attempt that doesn't know yet that it has lost its job knows another
+-- map by its id: what it adds finds no map (`rota.feed_maps`).
+create or replace function rota.open_feed(me uuid, job uuid, job_token bigint, run uuid, source int)
+    returns table (step int, id uuid, name text, task text, map json, rated boolean, per_key boolean, guarantee smallint, lost boolean)
+    language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    its record;
+begin
+    perform from rota.present as p
+    where p.id = job and p.token = job_token and p.node = me and p.state = {state.running} for share;
+    lost := not found;
+    if lost then
+        return next;
+        return;
+    end if;
+    for its in
+        select w.number, w.name, w.task, w.map, coalesce(t.rate_count is not null, false) as rated,
+               coalesce(t.per_key, false) as per_key, coalesce(w.guarantee, t.guarantee) as guarantee
+        from rota.run as r
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.kind = {kind.map}
+             and w.map -> 'over' ->> '$step' = source::text and w.map -> 'over' -> 'path' is null
+        join rota.step as s on s.run_id = r.id and s.number = w.number and s.state = {step.waiting}
+        left join rota.task as t on t.namespace = r.namespace and t.name = w.task
+        where r.id = run order by w.number
+    loop
+        perform rota.forget_map(run, its.number);
+        insert into rota.map as m (run_id, step, id, each_job, at_once, tolerated, share)
+        values (run, its.number, rota.new_id(), its.map ->> 'each' = 'job', (its.map ->> 'at_once')::int,
+                (its.map ->> 'tolerated')::int, (its.map ->> 'share')::float8)
+        returning m.id into id;
+        step := its.number;
+        name := its.name;
+        task := its.task;
+        map := its.map;
+        rated := its.rated;
+        per_key := its.per_key;
+        guarantee := its.guarantee;
+        return next;
+    end loop;
+end $$;
+
+-- Adds chunks to the lists of maps that an attempt of a generator's job has begun, and perhaps closes them. The same chunks
+-- again add nothing. Returns the steps whose maps are still the attempt's; null: the job is no longer this node's.
+create or replace function rota.feed_maps(me uuid, job uuid, job_token bigint, run uuid, feeds json, closes boolean)
+    returns int[] language plpgsql volatile as $$
+declare
+    its record;
+    added record;
+    fed int[] := '{}';
+begin
+    perform from rota.present as p
+    where p.id = job and p.token = job_token and p.node = me and p.state = {state.running} for share;
+    if not found then
+        return null;
+    end if;
+    for its in select f.* from json_to_recordset(feeds) as f(step int, id uuid, chunks json) order by f.step loop
+        perform from rota.map as m where m.run_id = run and m.step = its.step and m.id = its.id and m.job_id is null for update;
+        continue when not found;
+        with stored as (
+            insert into rota.map_chunk (run_id, step, number, first, size, items)
+            select run, its.step, c.number, c.first, c.size, c.items
+            from json_to_recordset(its.chunks) as c(number int, first bigint, size int, items json)
+            on conflict on constraint map_chunk_pkey do nothing
+            returning size
+        )
+        select count(*) as chunks, coalesce(sum(size), 0) as members into added from stored;
+        update rota.map as m set chunks = m.chunks + added.chunks, members = m.members + added.members, closed = closes
+        where m.run_id = run and m.step = its.step;
+        fed := fed || its.step;
+    end loop;
+    return fed;
+end $$;
+
+-- Before steps of a run wait again: a map goes on with what failed or is left. One whose list comes from such a step may
+-- get another list. One that comes after such a step, and has its list from elsewhere, calls all members anew. `but` is left
+-- alone.
+create or replace function rota.reopen_maps(run uuid, numbers int[], but int default -1) returns void language plpgsql volatile as $$
 declare
     its record;
 begin
     for its in
-        select m.step, exists (
+        select m.step, coalesce((w.map -> 'over' ->> '$step')::int = any(numbers), true) as list_changes, exists (
             select from rota.workflow_step as p where p.workflow_id = r.workflow_id and p.number = any(numbers)
                and m.step = any(p.successors)) as changed
         from rota.map as m join rota.run as r on r.id = m.run_id
-        where m.run_id = run and m.step = any(numbers) order by m.step
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = m.step
+        where m.run_id = run and m.step = any(numbers) and m.step <> but order by m.step
     loop
-        if its.changed then
+        if its.changed and its.list_changes then
             perform rota.forget_map(run, its.step);
+        elsif its.changed then
+            perform rota.renew_map(run, its.step);
         else
             perform rota.reopen_map(run, its.step);
         end if;

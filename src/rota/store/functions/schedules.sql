@@ -36,6 +36,7 @@ declare
     mine record;
     plan record;
     waiting bigint;
+    older uuid;
 begin
     for mine in
         select p.id, p.schedule_id, p.due_at from unnest(ids, tokens) as a(id, token)
@@ -56,10 +57,24 @@ begin
             end if;
         elsif found and (plan.overlap <> {overlap.allow} or plan.max_running is not null) then
             delete from rota.gate as g where g.schedule_id = plan.id and not rota.holds_place(g.job_id);
-            if exists (select from rota.gate as g where g.schedule_id = plan.id and g.job_id = mine.id)
-               or (select count(*) from rota.gate as g where g.schedule_id = plan.id) < coalesce(plan.max_running, 1)
-            then
-                insert into rota.gate (schedule_id, job_id) values (plan.id, mine.id) on conflict do nothing;
+            if exists (select from rota.gate as g where g.schedule_id = plan.id and g.job_id = mine.id) then
+                null;  -- it has its place
+            elsif (select count(*) from rota.gate as g where g.schedule_id = plan.id) < coalesce(plan.max_running, 1) then
+                older := null;
+                if plan.overlap = {overlap.queue} then
+                    -- One that somebody else has locked, to cancel it say, keeps nobody waiting.
+                    select f.id into older from rota.future as f
+                    where f.schedule_id = plan.id and f.state = {state.waiting} and f.due_at < mine.due_at
+                    order by f.due_at limit 1 for update skip locked;
+                end if;
+                if older is null then
+                    insert into rota.gate (schedule_id, job_id) values (plan.id, mine.id) on conflict do nothing;
+                else
+                    -- Or an older one would wait for as long as newer ones are ready whenever a place is free.
+                    verdict := 'wait';
+                    perform rota.make_wait(mine.id);
+                    perform rota.let_through(older);
+                end if;
             elsif plan.overlap in ({overlap.allow}, {overlap.skip}) then
                 verdict := 'skip';
                 perform rota.skip_job(mine.id, 'overlap');
@@ -94,6 +109,18 @@ create or replace function rota.make_wait(job uuid) returns void language sql vo
     with gone as (delete from rota.present where id = job returning *)
     {{insert rota.future, moved: state = {state.waiting}; attempt = attempt - 1}}
     from gone
+$$;
+
+-- From the future to the present: it may ask for its turn again.
+create or replace function rota.let_through(job uuid) returns void language sql volatile as $$
+    with moved as (
+        delete from rota.future as f where f.id = job returning f.*
+    ), readied as (
+        {{insert rota.present, moved}}
+        from moved
+        returning namespace, lane, rank
+    )
+    select rota.hint(namespace, lane, rank, 1) from readied
 $$;
 
 -- overlap = kill: asks the running jobs to stop.

@@ -46,7 +46,8 @@ begin
         head = case when not s.fair then least(s.head, excluded.head)
                     else greatest(
                         s.head + case when excluded.outstanding = 0 then 0 else
-                            ((excluded.served - rota.charged_for(s.outstanding, s.charged, excluded.outstanding))
+                            ((rota.fair_seconds(s.base, s.fair_key, excluded.outstanding, excluded.served)
+                              - rota.charged_for(s.outstanding, s.charged, excluded.outstanding))
                              / rota.fair_weight_of(s.namespace, s.queue, s.base, s.fair_key) * 1000000)::bigint end,
                         case when s.state = 2 and excluded.state = 1 then excluded.head end) end,
         cost = case when excluded.outstanding = 0 or not s.fair then s.cost
@@ -55,6 +56,7 @@ begin
         charged = s.charged - rota.charged_for(s.outstanding, s.charged, excluded.outstanding),
         outstanding = greatest(s.outstanding - excluded.outstanding, 0),
         served = s.served + excluded.served,
+        changed_at = case when s.state = 2 and excluded.state = 1 then rota.now() else s.changed_at end,
         low = least(s.low, excluded.low);
     return found;
 end $$;
@@ -74,6 +76,16 @@ create or replace function rota.fair_weight_of(space text, its_queue text, its_b
                      where w.namespace = space and w.queue = its_queue and w.key = its_key), 1)
            / greatest((select count(*) from (
                 select from rota.sublane as o where o.base = its_base and o.fair_key = its_key and o.state = 1 limit 1000) as o), 1)
+$$;
+
+-- Of the seconds that jobs have run, those that a share of a fair queue pays for: the ones in which another share waited.
+-- A job that ran for hours while nobody else wanted its slot must not keep its share waiting for as long afterwards. Only
+-- long runs are looked at: what is short makes no difference, and ends too often for a look at who waits.
+create or replace function rota.fair_seconds(its_base text, its_key text, jobs int, seconds float8) returns float8
+    language sql volatile set enable_seqscan = off as $$
+    select case when seconds <= jobs * 10.0 then seconds else least(seconds, jobs * greatest(10.0, (
+        select extract(epoch from rota.now() - min(o.changed_at))::float8 from rota.sublane as o
+        where o.base = its_base and o.state = 1 and o.share <> '' and o.fair_key <> its_key))) end
 $$;
 
 -- The seconds that were charged for so many of a sublane's jobs.
@@ -593,7 +605,7 @@ begin
         end if;
         if c.ordered and part is not null then
             update rota.sublane as s
-            set order_job = part[1], state = 3, recheck_at = rota.now() + interval '1 second', changed_at = rota.now()
+            set order_job = part[1], state = 3, recheck_at = rota.now() + interval '1 second'
             where s.lane = c.lane;
         elsif c.ordered and first_job is not null and part is null then
             -- It is for workers of another kind, or somebody has locked it.

@@ -26,9 +26,27 @@ order by l.lane
 limit 500;
 
 -- name: lags_now
--- For how long the first ready job of each queue has been due: of the first 10 of each lane that are ready.
+-- For how long the first ready job of queues has been due: of the first 10 of each lane that are ready. Where there are
+-- more than 100 lanes, of the first 100 and of the 100 queues that were latest when they were last sampled: the janitor
+-- samples those with ready jobs every minute, so that this reads no more however many queues there are.
+with last as (
+    select max(s.at) as at from rota.run_stats as s
+    where s.namespace = $1 and s.span = 60 and s.task = '' and s.ready > 0
+), latest as (
+    select s.queue
+    from last cross join lateral (values (last.at), (last.at - interval '1 minute')) as m(at)
+    cross join lateral (
+        select s.queue from rota.run_stats as s
+        where s.namespace = $1 and s.span = 60 and s.task = '' and s.ready > 0 and s.at = m.at
+        order by s.ready_lag desc limit 50) as s
+), looked as (
+    (select l.lane from rota.lane as l where l.namespace = $1 order by l.queue, l.lane limit 100)
+    union
+    (select l.lane from latest as q cross join lateral (
+         select l.lane from rota.lane as l where l.namespace = $1 and l.queue = q.queue order by l.lane limit 10) as l)
+)
 select rota.queue_of(l.lane) as queue, greatest(extract(epoch from rota.now() - min(h.oldest_at))::float8, 0) as lag
-from rota.lane as l
+from looked as l
 cross join lateral (
     select min(p.due_at) as oldest_at
     from (
@@ -37,9 +55,8 @@ cross join lateral (
         (select p.due_at from rota.present as p
          where right(l.lane, 1) = '#' and p.lane > l.lane and p.lane < left(l.lane, -1) || '$' and p.state = {state.ready}
          order by p.lane, p.rank, p.id limit 10)) as p) as h
-where l.namespace = $1 and h.oldest_at is not null
-group by 1
-limit 500;
+where h.oldest_at is not null
+group by 1;
 
 -- name: some_ready
 -- $2 at most, of all lanes of a namespace, by their index.
@@ -155,6 +172,10 @@ group by g.fingerprint, g.task, g.error
 order by max(g.finished_at) desc
 limit 200;
 
+-- name: more_dead
+-- Whether there are more than $2.
+select exists (select from rota.dead as d where d.namespace = $1 order by d.finished_at desc offset $2 limit 1);
+
 -- name: recent_dead
 select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 300) as message
 from rota.dead as d where d.namespace = $1 and not rota.is_internal_task(d.task) order by d.finished_at desc limit $2;
@@ -180,15 +201,15 @@ from (select o.state, o.reason from rota.occurrence as o where o.schedule_id = $
 
 -- name: ledger_between
 -- How many occurrences of a stretch of time there were, by quarter of an hour, schedule and state: of those $4 that were
--- decided last, found by an index that every day has.
-select s.name, o.part, o.state, o.count
-from (select o.schedule_id, date_bin('15 minutes', o.due_at, '2000-01-01 00:00:00+00') as part, o.state, count(*) as count
-      from (select o.schedule_id, o.due_at, o.state from rota.occurrence as o
-            where o.due_at >= $2 and o.due_at < $3
-              and exists (select from rota.schedule as s where s.id = o.schedule_id and s.namespace = $1)
-            order by o.decided_at desc limit $4) as o
-      group by 1, 2, 3) as o
-join rota.schedule as s on s.id = o.schedule_id;
+-- decided last, found by an index that every day has. Schedules are looked up one by one, as far as the limit goes: a join
+-- to all of them would read the whole stretch first.
+select o.name, date_bin('15 minutes', o.due_at, '2000-01-01 00:00:00+00') as part, o.state, count(*) as count
+from (select s.name, o.due_at, o.state
+      from rota.occurrence as o
+      cross join lateral (select s.name from rota.schedule as s where s.id = o.schedule_id and s.namespace = $1 limit 1) as s
+      where o.due_at >= $2 and o.due_at < $3
+      order by o.decided_at desc limit $4) as o
+group by 1, 2, 3;
 
 -- name: ledger_of_day
 -- The occurrences of some schedules, each by its index.
@@ -280,3 +301,59 @@ from rota.schedule as s
 where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.paused_at is null and s.next_due is not null
 order by s.name
 limit $2;
+
+-- name: schedule_after
+-- The name that is $3 places after the name $2, if it is not the last.
+select min(s.name) from (
+    select s.name from rota.schedule as s
+    where s.namespace = $1 and s.source not in ('backfill', 'deleted') and ($2::text is null or s.name > $2)
+    order by s.name offset $3 - 1 limit 2) as s
+having count(*) = 2;
+
+-- name: workers_by_queues
+-- The workers that are alive, those that serve the same queues together.
+select n.queues, count(*) as nodes, coalesce(sum(n.slots), 0)::bigint as slots
+from rota.node as n
+where n.namespace = $1 and n.state = 'live' and n.expires_at >= rota.now() and 'worker' = any(n.roles)
+group by n.queues;
+
+-- name: find_tasks
+-- $3 of those whose names begin with $2, by their index; then of those with $2 in their names, among the $4 that were
+-- registered or changed last.
+select t.name from (
+    (select t.name, 1 as place from rota.task as t
+     where t.namespace = $1 and t.name >= $2 and t.name < $2 || chr(1114111) order by t.name limit $3)
+    union all
+    (select t.name, 2 from (select name from rota.task where namespace = $1 order by updated_at desc, name limit $4) as t
+     where strpos(lower(t.name), lower($2)) > 0 limit 2 * $3)) as t
+group by t.name order by min(t.place), t.name limit $3;
+
+-- name: find_queues
+-- As find_tasks, among the first $4 by name.
+select q.name from (
+    (select q.name, 1 as place from rota.queue as q
+     where q.namespace = $1 and q.name >= $2 and q.name < $2 || chr(1114111) order by q.name limit $3)
+    union all
+    (select q.name, 2 from (select name from rota.queue where namespace = $1 order by name limit $4) as q
+     where strpos(lower(q.name), lower($2)) > 0 limit 2 * $3)) as q
+group by q.name order by min(q.place), q.name limit $3;
+
+-- name: find_schedules
+-- As find_tasks, among the first $4 by name.
+select s.id, s.name from (
+    (select s.id, s.name, 1 as place from rota.schedule as s
+     where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.name >= $2 and s.name < $2 || chr(1114111)
+     order by s.name limit $3)
+    union all
+    (select s.id, s.name, 2
+     from (select s.id, s.name from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted')
+           order by s.name limit $4) as s
+     where strpos(lower(s.name), lower($2)) > 0 limit 2 * $3)) as s
+group by s.id, s.name order by min(s.place), s.name limit $3;
+
+-- name: find_nodes
+-- Among the $4 that were started last: ids are in the order of time.
+select n.id, n.name, case when n.expires_at < rota.now() then 'silent' else n.state end as state
+from (select n.id, n.name, n.state, n.expires_at from rota.node as n
+      where n.namespace = $1 and n.state in ('live', 'draining') order by n.id desc limit $4) as n
+where strpos(lower(n.name), lower($2)) > 0 order by n.name limit $3;

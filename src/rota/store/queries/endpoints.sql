@@ -46,7 +46,8 @@ select name, url, secret, queue, needs, priority, guarantee, retry::text as retr
        version, created_at, updated_at
 from rota.endpoint
 where namespace = $1 and ($2::text is null or name = $2)
-order by name;
+order by name
+limit $3 offset $4;
 
 -- name: endpoint_versions
 -- Small, and another with any change: what a node asks now and then.

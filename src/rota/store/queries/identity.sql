@@ -78,7 +78,8 @@ select p.name, p.created_at, p.disabled_at, p.password_hash is not null as has_p
                  from rota.membership as m where m.user_id = p.id), '{}')::text as memberships
 from rota.user_account as p
 where $1::text is null or exists (select from rota.membership as m where m.user_id = p.id and m.namespace in ($1, '*'))
-order by lower(p.name);
+order by lower(p.name)
+limit $2 offset $3;
 
 -- name: remove_user
 delete from rota.user_account where lower(name) = lower($1) returning id;

@@ -181,14 +181,17 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
                'silent', extract(epoch from rota.now() - n.heartbeat_at),
                'expires_in', extract(epoch from n.expires_at - rota.now()))
         from rota.node as n where n.id = j.node) as holder,
-       (select coalesce(jsonb_agg(jsonb_build_object('name', n.name, 'slots', n.slots, 'running', n.running,
-               'knows_task', j.task = any(n.tasks) and not (n.remote and j.guarantee = {guarantee.exactly_once}),
-               'remote', n.remote, 'draining', n.state = 'draining', 'keys', n.keys)), '[]')
-        from rota.node as n
-        where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
-          and n.expires_at >= rota.now()
-          and (n.queues = '{}' or rota.queue_of(j.lane) = any(n.queues))
-          and rota.needs_of(j.lane) <@ n.capabilities) as servers,
+       -- Workers that are alike are one entry. Why an ended job ran is no question.
+       case when j.finished_at is null then
+       (select coalesce(jsonb_agg(to_jsonb(s)), '[]')
+        from (select count(*) as nodes, sum(n.slots) as slots, sum(n.running) as running, n.remote, n.keys,
+                  j.task = any(n.tasks) and not (n.remote and j.guarantee = {guarantee.exactly_once}) as knows_task
+              from rota.node as n
+              where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
+                and n.expires_at >= rota.now()
+                and (n.queues = '{}' or rota.queue_of(j.lane) = any(n.queues))
+                and rota.needs_of(j.lane) <@ n.capabilities
+              group by n.remote, n.keys, 6) as s) end as servers,
        (select count(*) from rota.node as n
         where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state = 'live' and n.expires_at >= rota.now()) as workers,
        (select count(*) from rota.node as n

@@ -3,9 +3,6 @@
 -- name: make_map
 select rota.make_map($1, $2, $3, $4, $5, $6, $7, $8, $9::json);
 
--- name: has_map
-select exists (select from rota.map where run_id = $1 and step = $2);
-
 -- name: start_map
 select rota.start_map($1, $2);
 
@@ -19,7 +16,7 @@ select * from rota.open_chunks($1, $2::uuid[], $3::bigint[], $4::uuid[], $5::int
 select rota.record_members($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::json, $12::json);
 
 -- name: reopen_maps
-select rota.reopen_maps($1, $2::int[]);
+select rota.reopen_maps($1, $2::int[], $3);
 
 -- name: reopen_members
 select rota.reopen_map($1, $2, $3::bigint[]);
@@ -30,6 +27,15 @@ select rota.start_chunks($1, $2);
 
 -- name: forget_map
 select rota.forget_map($1, $2);
+
+-- name: renew_map
+select rota.renew_map($1, $2);
+
+-- name: open_feed
+select * from rota.open_feed($1, $2, $3, $4, $5);
+
+-- name: feed_maps
+select rota.feed_maps($1, $2, $3, $4, $5::json, $6);
 
 -- name: map_progress
 -- The maps of a run: counts, with what was recorded of chunks that run.

@@ -89,6 +89,7 @@ order by d.finished_at desc
 limit $4;
 
 -- name: list_nodes
+-- The newest first; with $3, only that one.
 select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
        coordinator, coordinator_fault,
        case when state in ('live', 'draining') then running else 0 end as running,
@@ -99,9 +100,25 @@ select id, namespace, name, host, pid, version, roles, started_at, queues, capab
        case when 'scheduler' = any(roles) then
            (select count(*) from rota.shard as s where s.owner = n.id and s.expires_at > rota.now()) end as shards
 from rota.node as n
-where namespace = $1 and ($2 or state in ('live', 'draining'))
-order by started_at desc
-limit 1000;
+where namespace = $1 and ($2 or state in ('live', 'draining')) and ($3::uuid is null or id = $3)
+order by started_at desc, id
+limit $4 offset $5;
+
+-- name: workers_of_queue
+-- Some of the workers that serve a queue, the newest first.
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
+       coordinator, coordinator_fault,
+       case when state in ('live', 'draining') then running else 0 end as running,
+       case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
+       extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,
+       case when state in ('live', 'draining') then running else 0 end::float8 / nullif(slots, 0) as load,
+       case when state = 'live' and expires_at >= rota.now() then idle_slots end as idle_slots,
+       case when 'scheduler' = any(roles) then
+           (select count(*) from rota.shard as s where s.owner = n.id and s.expires_at > rota.now()) end as shards
+from rota.node as n
+where namespace = $1 and state in ('live', 'draining') and 'worker' = any(roles) and (queues = '{}' or $2 = any(queues))
+order by started_at desc, id
+limit $3;
 
 -- name: register_tasks
 insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout, expected, deadline,

@@ -27,6 +27,29 @@ full join (select distinct namespace as name from rota.queue) as u on u.name = n
 left join rota.depth as d on d.namespace = n.name and d.queue = ''
 order by 1;
 
+-- name: namespace_names
+-- The first $1 of those that list_namespaces has. Queues are read a namespace at a time, not one by one.
+with recursive used as (
+    (select q.namespace from rota.queue as q order by q.namespace limit 1)
+    union all
+    select (select q.namespace from rota.queue as q where q.namespace > u.namespace order by q.namespace limit 1)
+    from used as u where u.namespace is not null
+)
+select name from (
+    (select n.name from rota.namespace as n order by n.name limit $1)
+    union
+    (select u.namespace from used as u where u.namespace is not null limit $1)) as n
+order by name limit $1;
+
+-- name: some_namespaces
+-- Those of these names, which may be without a row.
+select w.name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second,
+       n.stored_jobs, n.stored_bytes, d.max_depth, case when d.max_depth is not null then d.jobs end as depth
+from unnest($1::text[]) as w(name)
+left join rota.namespace as n on n.name = w.name
+left join rota.depth as d on d.namespace = w.name and d.queue = ''
+order by w.name;
+
 -- name: namespace_is_known
 select exists (select from rota.namespace where name = $1) or exists (select from rota.queue where namespace = $1)
     or exists (select from rota.schedule where namespace = $1) or exists (select from rota.task where namespace = $1)

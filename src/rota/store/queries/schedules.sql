@@ -146,10 +146,12 @@ with recursive waiting as (
                or exists (select from rota.future as w where w.id = g.job_id and w.state = {state.scheduled})
                or exists (select from rota.run as r where r.id = g.job_id and r.state = {run.running}))
         ) - (
-        -- Already let through, and not yet started.
+        -- Already let through, and not yet started. Newer ones don't count, or one would wait for as long as there are any.
         select count(*) from (
             select from rota.present as p where p.schedule_id = s.id and p.state = {state.ready}
               and not exists (select from rota.gate as g where g.job_id = p.id)
+              and p.due_at <= (select f.due_at from rota.future as f where f.schedule_id = s.id and f.state = {state.waiting}
+                               order by f.due_at limit 1)
             limit coalesce(s.max_running, 1)) as let_through) as places) as p
     where p.places > 0
     limit $1

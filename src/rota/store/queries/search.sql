@@ -46,23 +46,23 @@ order by d.finished_at
 limit $3;
 
 -- name: schedules_page
--- By name; $6 is the last name of the page before.
+-- By name; $6 is the last name of the page before. Only the first $8 names after it are looked at; null: all.
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
        s.source, s.app, s.created_at, s.updated_at, t.reason as problem, t.node as problem_node, t.since as problem_since
-from rota.schedule as s
+from (select * from rota.schedule as s
+      where s.namespace = $1 and s.source not in ('backfill', 'deleted') and ($6::text is null or s.name > $6)
+      order by s.name limit $8) as s
 left join lateral (
     select t.node, t.since, t.reason from rota.schedule_problem as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
-where s.namespace = $1 and s.source not in ('backfill', 'deleted')
-  and ($2::text is null or s.task = $2)
+where ($2::text is null or s.task = $2)
   -- A NUL, which older releases let pass, can't become text.
   and ($3::text is null or case when strpos(s.spec::text, '\u0000') = 0 then (s.spec::jsonb -> 'tags') ? $3 end)
   and ($4::boolean is null or (s.paused_at is not null) = $4)
   and ($5::text is null or strpos(lower(s.name), lower($5)) > 0 or case
        when strpos(s.spec::text, '"description":"') = 0 or strpos(s.spec::text, '\u0000') > 0 then false
        else strpos(lower(s.name || ' ' || (s.spec ->> 'description')), lower($5)) > 0 end)
-  and ($6::text is null or s.name > $6)
 order by s.name
 limit $7;
 

@@ -22,12 +22,18 @@ select rota.signatures_of($1, $2);
 select rota.note_unknown_task($1, $2, $3);
 
 -- name: list_tasks
--- What nodes registered, with the newest signature. Of one task, if a name is given.
+-- What nodes registered, with the newest signature. Of one task, if a name is given. Nodes of one kind know the same tasks:
+-- one of them is looked at, however many there are.
+with kinds as materialized (
+    select k.nodes, n.tasks
+    from (select count(*) as nodes, min(n.id::text)::uuid as id from rota.node as n
+          where n.namespace = $1 and n.state = 'live' and n.expires_at >= rota.now()
+          group by coalesce(n.kind, n.id::text)) as k
+    join rota.node as n on n.id = k.id
+)
 select t.name, t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout,
        t.updated_at as registered_at, s.signature,
-       (select count(*) from rota.node as n
-        where n.namespace = $1 and n.state = 'live' and n.expires_at >= rota.now()
-          and t.name = any(n.tasks)) as workers
+       (select coalesce(sum(k.nodes), 0)::bigint from kinds as k where t.name = any(k.tasks)) as workers
 from rota.task as t
 left join lateral (
     select s.signature from rota.task_signature as s

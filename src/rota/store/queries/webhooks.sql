@@ -6,8 +6,11 @@ on conflict (namespace, url) do nothing
 returning w.id;
 
 -- name: list_webhooks
+-- With $2, only that one.
 select id, url, kinds, format, paused_at, failures, last_error, delivered_at, created_at
-from rota.webhook where namespace = $1 order by created_at, id;
+from rota.webhook where namespace = $1 and ($2::uuid is null or id = $2)
+order by created_at, id
+limit $3 offset $4;
 
 -- name: remove_webhook
 delete from rota.webhook where namespace = $1 and id = $2 returning id;

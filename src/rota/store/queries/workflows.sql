@@ -183,12 +183,13 @@ with taken as (
     select distinct step from taken
 )
 select c.step as number, w.name, w.kind, w.task, w.condition, w.rule, w.arguments, w.map, s.state, s.job_id,
-       coalesce(w.guarantee, (select t.guarantee from rota.task as t where t.namespace = r.namespace and t.name = w.task)) as guarantee,
+       coalesce(w.guarantee, t.guarantee) as guarantee, t.rate_count is not null as rated, coalesce(t.per_key, false) as per_key,
        rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict
 from chosen as c
 join rota.run as r on r.id = $1
 join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = c.step
 join rota.step as s on s.run_id = $1 and s.number = c.step
+left join rota.task as t on t.namespace = r.namespace and t.name = w.task
 order by c.step;
 
 -- name: run_graph
