@@ -1,4 +1,4 @@
-"""What a task that is mapped must not ask for: promises that members of a map could not keep."""
+"""Options of a task that rule out a map over it: promises that members of a map could not keep."""
 
 from __future__ import annotations
 
