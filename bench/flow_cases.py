@@ -21,6 +21,8 @@ from bench.peers.common import CHAIN, JOIN
 from bench.sizes import Size, Stats
 from bench.workloads import noop_async
 
+_LONGEST = 1_200  # seconds: a chord of 10,000 takes minutes
+
 
 class FlowSize:
     """How much: a quick look, or a measurement."""
@@ -139,8 +141,8 @@ def fan(arena: Arena, size: FlowSize) -> Stats:
     arena.refresh()
     ended, sent = arena.records(), arena.records("sent")
     with arena.working(), ThreadPoolExecutor(1) as pool:
-        calling = pool.submit(arena.call, "fan", count=1, width=size.width)
-        wait_until(lambda: sent.read() == 2 or calling.done(), 2 * size.patience, 0.002)
+        calling = pool.submit(arena.call, "fan", seconds=_LONGEST, count=1, width=size.width)
+        wait_until(lambda: sent.read() == 2 or calling.done(), _LONGEST, 0.002)
         store, worker = arena.store_cpu(), arena.worker_cpu()
         calling.result()
         store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker

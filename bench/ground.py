@@ -193,15 +193,17 @@ class Arena:
 
     # -- its programs
 
-    def call(self, command: str, *, database: str | None = None, **wish: Any) -> dict[str, Any]:
+    def call(
+        self, command: str, *, database: str | None = None, seconds: int = _SECONDS, **wish: Any
+    ) -> dict[str, Any]:
         """Runs a command to its end; what it says on its last line."""
         try:
             done = subprocess.run(
                 self._program(command, wish), env=self._environment(database), text=True,
-                capture_output=True, timeout=_SECONDS, cwd=self._home, check=False,
+                capture_output=True, timeout=seconds, cwd=self._home, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
-            raise Trouble(f"{command} took more than {_SECONDS} s") from None
+            raise Trouble(f"{command} took more than {seconds} s") from None
         if done.returncode:
             raise Trouble(f"{command} failed: {_last_line(done.stderr or done.stdout)}")
         answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])

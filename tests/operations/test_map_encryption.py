@@ -53,3 +53,25 @@ async def test_items_results_and_errors_are_encrypted(sandbox: Sandbox, each: An
     assert await run.result() == ",".join(texts)
     assert [member.result for member in await run.members("parts")] == texts
     assert SECRET not in await stored(app, TABLES)
+
+
+async def test_what_a_generator_yields_is_encrypted(sandbox: Sandbox) -> None:
+    app = sandbox.app
+
+    @app.generator
+    async def secrets(count: int) -> AsyncIterator[str]:
+        for number in range(count):
+            yield f"{SECRET}{number}"
+
+    @app.task
+    async def echo(text: str) -> str:
+        return text
+
+    flow = app.workflow("generated")
+    flow.map(echo, over=flow.step(secrets), size=2, name="parts")
+    run = await flow.start(count=3)
+    assert (await ended(sandbox, run)).state == "succeeded"
+    assert [each.result for each in await run.members("parts")] == [
+        f"{SECRET}{number}" for number in range(3)
+    ]
+    assert SECRET not in await stored(app, TABLES)

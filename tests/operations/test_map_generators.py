@@ -281,7 +281,7 @@ async def test_a_generator_without_a_map_is_refused(sandbox: Sandbox, source: So
             await submit
     with pytest.raises(ConfigError, match=said):
         await app.schedule("often", task=source.numbers, every=60)
-    job = await app.submit("numbers", count=1)
+    job = await app.submit("numbers", {"count": 1})
     await sandbox.run_due()
     assert said in str((await job.status()).error)
 

@@ -190,3 +190,28 @@ async def test_an_exactly_once_step_whose_result_is_dropped_fails_and_leaves_not
     connection = await asyncpg.connect(url)
     assert await connection.fetchval(f"select count(*) from {schema}.written") == 0
     await connection.close()
+
+
+async def test_a_result_that_many_steps_read_is_stored_once(sandbox: Sandbox) -> None:
+    app, large, seen = sandbox.app, "x" * 50_000, []
+
+    @app.task
+    async def source() -> str:
+        return large
+
+    @app.task
+    async def reader(text: str, number: int) -> None:
+        seen.append(len(text))
+
+    flow = app.workflow("wide")
+    text = flow.step(source)
+    for number in range(20):
+        flow.step(reader, text, number, name=f"reader-{number}")
+    await flow.start()
+    await sandbox.run_due()
+    assert seen == [50_000] * 20
+    async with sandbox._database.connection() as connection:
+        longest = await connection.fetchval(
+            f"select max(octet_length(payload::text)) from {app.settings.schema}.past"
+        )
+    assert longest < 200

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from proof.waiting import eventually
 from rota import App
 from rota.node import Node
 from rota.workflow import Workflow
@@ -49,3 +51,41 @@ async def test_a_plain_generator_runs_in_a_child_process(app: App) -> None:
         "B",
         "C",
     ][1:]
+
+
+async def test_a_run_that_is_cancelled_while_its_generator_runs_can_be_resumed(
+    make_app: Callable[..., App],
+) -> None:
+    app, closed, loaded, endless = make_app(), [], [], [True]
+
+    @app.generator
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            for number in range(2_000):
+                yield number
+            while endless[0]:
+                await asyncio.sleep(0.01)
+        finally:
+            closed.append(True)
+
+    @app.task
+    async def load(number: int) -> None:
+        loaded.append(number)
+
+    flow = app.workflow("cancelled")
+    flow.map(load, over=flow.step(numbers), name="parts")
+    async with Node(app).running():
+        run = await flow.start()
+
+        async def has_members() -> bool:
+            progress = (await run.steps())[1].progress
+            return progress is not None and progress.members > 1_000
+
+        await eventually(has_members)
+        await run.cancel()
+        assert (await run.wait(60)).state == "cancelled"
+        assert (closed, loaded) == ([True], [])
+        endless[0] = False
+        await run.resume()
+        assert (await run.wait(60)).state == "succeeded"
+    assert sorted(loaded) == list(range(2_000))

@@ -46,7 +46,7 @@ def fan(wish: dict[str, Any]) -> None:
     for width in [min(wish["width"], 100), *[wish["width"]] * wish["count"]]:
         common.sent(0)
         body = chord([step.s(number) for number in range(width)])(join.s())
-        body.get(timeout=280)
+        body.get(timeout=1_100)
 
 
 def work(wish: dict[str, Any]) -> None:

@@ -525,7 +525,7 @@ end $$;
 -- Before steps of a run wait again: a map goes on with what failed or is left. One whose list comes from such a step may
 -- get another list. One that comes after such a step, and has its list from elsewhere, calls all members anew. `but` is left
 -- alone.
-create or replace function rota.reopen_maps(run uuid, numbers int[], but int default -1) returns void language plpgsql volatile as $$
+create or replace function rota.reopen_other_maps(run uuid, numbers int[], but int) returns void language plpgsql volatile as $$
 declare
     its record;
 begin
@@ -546,3 +546,7 @@ begin
         end if;
     end loop;
 end $$;
+
+-- The same for all maps: for nodes of the release before.
+create or replace function rota.reopen_maps(run uuid, numbers int[]) returns void language sql volatile as
+    $$ select rota.reopen_other_maps(run, numbers, -1) $$;

@@ -16,7 +16,7 @@ select * from rota.open_chunks($1, $2::uuid[], $3::bigint[], $4::uuid[], $5::int
 select rota.record_members($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::json, $12::json);
 
 -- name: reopen_maps
-select rota.reopen_maps($1, $2::int[], $3);
+select rota.reopen_other_maps($1, $2::int[], $3);
 
 -- name: reopen_members
 select rota.reopen_map($1, $2, $3::bigint[]);
