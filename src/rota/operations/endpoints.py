@@ -105,7 +105,7 @@ class Endpoints(Operations):
         )  # fmt: skip
         check_endpoint(row)
         store = await self._store()
-        async with self._changing("create", f"endpoint {name}", after=_shown(row)):
+        async with self._changing("create", f"endpoint {name}", after=shown_endpoint(row)):
             if not await store.add(self._namespace, row):
                 raise Conflict(
                     f"there is an endpoint {name!r} already: change it, or remove it",
@@ -114,10 +114,10 @@ class Endpoints(Operations):
             return NewEndpoint(row.secret, await self.get(name))
 
     async def list(self) -> list[EndpointStatus]:
-        return [_shown(row) for row in await (await self._store()).list(self._namespace)]
+        return [shown_endpoint(row) for row in await (await self._store()).list(self._namespace)]
 
     async def get(self, name: str) -> EndpointStatus:
-        return _shown(await self._row(name))
+        return shown_endpoint(await self._row(name))
 
     async def change(self, name: str, **changes: Any) -> EndpointStatus:
         """Change what is given, as in `add`. It holds for pushes from a few seconds later on."""
@@ -140,7 +140,10 @@ class Endpoints(Operations):
             await store.change(self._namespace, row)
             after = await self.get(name)
             secret = "changed" if "secret" in changes else "kept"
-            change.before, change.after = _shown(before), {"endpoint": after, "secret": secret}
+            change.before, change.after = (
+                shown_endpoint(before),
+                {"endpoint": after, "secret": secret},
+            )
         return after
 
     async def remove(self, name: str) -> EndpointStatus:
@@ -158,6 +161,7 @@ class Endpoints(Operations):
         return rows[0]
 
 
-def _shown(row: StoredEndpoint) -> EndpointStatus:
+def shown_endpoint(row: StoredEndpoint) -> EndpointStatus:
+    """Return what is shown of a stored endpoint: not its secret."""
     fields = {name: getattr(row, name) for name in EndpointStatus.__struct_fields__}
     return EndpointStatus(**{**fields, "guarantee": row.guarantee.label})

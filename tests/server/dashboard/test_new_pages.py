@@ -246,6 +246,8 @@ async def test_an_endpoint_is_added_shown_changed_and_removed(server: LiveServer
     assert answer.status_code == 201
     assert "not shown again" in answer.text
     assert (await browser.get("/endpoints/push")).status_code == 200
+    listed = (await browser.get("/endpoints")).text
+    assert re.search(r"<td>at least once</td></tr>", listed), listed
     wrong = await send(browser, "/endpoints", name="pull", url="ftp://example.org")
     assert wrong.status_code == 422
     await send(browser, "/endpoints/push/change", timeout="9s")

@@ -43,7 +43,7 @@ def bars(columns: Sequence[tuple[float, float]], label: str, titles: Sequence[st
 
 # -- charts with axes: their text is part of them, and they keep their proportions
 
-_W, _H, _LEFT, _TOP, _BOTTOM = 520.0, 190.0, 64.0, 8.0, 22.0
+_W, _H, _LEFT, _TOP, _BOTTOM = 520.0, 194.0, 64.0, 8.0, 26.0
 _CHART = Markup(
     '<svg class="chart" viewBox="0 0 {0:g} {1:g}" role="group" aria-label="{2}">{3}</svg>'
 )
@@ -56,6 +56,7 @@ _TEXT = Markup('<text x="{0:.1f}" y="{1:.1f}" text-anchor="{2}">{3}</text>')
 _LINE = Markup('<line class="{0}" x1="{1:.1f}" y1="{2:.1f}" x2="{3:.1f}" y2="{4:.1f}"/>')
 _LINK = Markup('<a href="{0}" aria-label="{1}"><title>{1}</title>{2}</a>')
 _LABELS = 6
+_LETTER, _PHONE_LETTER = 6.6, 9.2  # widths
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -102,7 +103,7 @@ def lines(
     for power in range(low, high + 1):
         y = y_of(10.0**power)
         drawn += _LINE.format("grid", _LEFT, y, _W, y)
-        drawn += _TEXT.format(_LEFT - 5, y + 4, "end", unit(10.0**power))
+        drawn += _beside(y, unit(10.0**power))
     count = max((len(values) for _, values in series), default=1)
     step = (_W - _LEFT) / max(count, 1)
     drawn += _below(labels, step)
@@ -165,15 +166,24 @@ def _axes(highest: float, labels: Sequence[str], unit: Callable[[float], str]) -
         text = unit(highest * part)
         drawn += _LINE.format("grid", _LEFT, y, _W, y)
         if part != 0.5 or text not in written:  # the middle of 0 and 1 isn't 0
-            drawn += _TEXT.format(_LEFT - 5, y + 4, "end", text)
+            drawn += _beside(y, text)
     return drawn + _below(labels, (_W - _LEFT) / max(len(labels), 1))
 
 
+def _beside(y: float, text: str) -> Markup:
+    """Label a line of the grid: in its middle, the lowest above it, since the times stand below."""
+    return _TEXT.format(_LEFT - 5, y + (4 if y < _H - _BOTTOM else 0), "end", text)
+
+
 def _below(labels: Sequence[str], step: float) -> Markup:
-    drawn, every = _NOTHING, max(round(len(labels) / _LABELS), 1)
+    """Write the labels that fit: on a phone letters are larger, and every second label is hidden."""
+    longest = max((len(text) for text in labels), default=1)
+    fitting = min(_LABELS, max(int((_W - _LEFT) / (longest * _LETTER + 14)), 1))
+    drawn, every = _NOTHING, max(math.ceil(len(labels) / fitting), 1)
     for count, place in enumerate(range(0, len(labels), every)):
-        kind = "second" if count % 2 else "first"
-        drawn += _LABEL.format(kind, _LEFT + (place + 0.5) * step, _H - 6, labels[place])
+        kind, x = "second" if count % 2 else "first", _LEFT + (place + 0.5) * step
+        if x + len(labels[place]) * _PHONE_LETTER / 2 <= _W:
+            drawn += _LABEL.format(kind, x, _H - 5, labels[place])
     return drawn
 
 

@@ -14,6 +14,7 @@ from rota.core.time.calendar_text import calendar_from_lines
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
 from rota.errors import ConfigError
 from rota.model import Event
+from rota.operations.endpoints import shown_endpoint
 from rota.operations.event_text import sentence
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
@@ -76,7 +77,7 @@ async def _show_endpoints(
     fields: Fields | None = None, errors: Errors = NO_ERRORS, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
     rows = await stats.endpoints(skip=skip, most=_ENDPOINTS + 1)
-    found = pages.part(request, rows, skip, _ENDPOINTS)
+    found = pages.part(request, [shown_endpoint(row) for row in rows], skip, _ENDPOINTS)
     return await pages.show(
         request, "endpoints.html", endpoints=found, secret=secret,
         said=fields or Fields({}), errors=errors, status=422 if errors else 201 if secret else 200,
