@@ -31,6 +31,8 @@ SLOW = (
     # The docs and what they show
     "test_docs",
     # Processes, browsers, services, replicas, poolers
+    "client/test_client", "operations/test_endpoint_reports", "operations/test_recovery",
+    "server/api/test_streams", "test_failover", "test_faults", "test_node",
     "cli/test_access", "cli/test_dev_isolation", "cli/test_processes", "cli/test_remote",
     "scheduler/test_coordination_drivers", "server/dashboard/test_browser",
     "server/dashboard/test_without_script", "server/identity/test_oidc", "server/test_reading",
@@ -40,6 +42,6 @@ SLOW = (
     "cli/test_command_tree", "cli/test_commands", "core/time/test_oracle", "lib/test_display",
     "lib/test_failpoints", "operations/test_audit", "operations/test_map_streams",
     "operations/test_workflow_graphs", "proof/test_nemesis", "server/api/test_bulk",
-    "server/api/test_schema", "store/test_migrations", "store/test_plans",
+    "server/api/test_schema", "server/api/test_tenants", "store/test_migrations", "store/test_plans",
     "store/test_session_settings",
 )  # fmt: skip
