@@ -153,7 +153,6 @@ INSIDE = {
         "take_pending",
         "fail_step",
         "lock_child",
-        "has_map",
         "make_map",
         "start_map",
     ),
