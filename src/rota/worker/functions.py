@@ -310,7 +310,9 @@ class _Together:
     async def _write_all(self) -> None:
         while self._entries:
             entries, self._entries = self._entries[:_MOST], self._entries[_MOST:]
-            await self._write_part([entry for entry in entries if not entry.answer.done()])
+            # Nothing is written of a function that was stopped meanwhile, and no statement of nobody.
+            if wanted := [entry for entry in entries if not entry.answer.done()]:
+                await self._write_part(wanted)
             # Functions that were answered go on first: what they ask for next goes with what has
             # gathered meanwhile. Else two crowds would take turns, and each wait for the other's commit.
             for _ in range(_TURNS):
