@@ -15,7 +15,7 @@ from proof.cost.__main__ import document_of
 from proof.cost.bodies import HOSTILE, JSON, Kind
 from proof.cost.measure import STRANGERS_LIMIT, Cost, Fuzzer, make_names, objections
 from rota import App
-from rota.core import arguments
+from rota.core import payloads
 from rota.node import Node
 from rota.server.problems import Problem
 from rota.server.strict import check_json
@@ -61,7 +61,7 @@ async def test_no_route_costs_more_than_the_size_of_what_it_is_sent(server: Live
 @pytest.mark.proof  # it measures, too
 async def test_a_quadratic_scan_would_be_found(server: LiveServer, monkeypatch: pytest.MonkeyPatch):
     """As there was one: a string had to end, so that each escaped quote began another search."""
-    monkeypatch.setattr(arguments, "_STRINGS", re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL))
+    monkeypatch.setattr(payloads, "_STRINGS", re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL))
     fuzzer = await fuzzer_of(server)
     [route] = [each for each in fuzzer.routes() if each.path == "/login/link"]
     plain = await fuzzer.plain_cost(8_000)
