@@ -381,6 +381,8 @@ def _nemesis(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "proof.nemesis", "--folder", str(folder), *arguments],
         cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        # A shell starts what it runs in the background with Ctrl-C ignored, which is passed on.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
 
 
