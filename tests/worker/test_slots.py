@@ -18,12 +18,3 @@ def test_fast_jobs_are_claimed_ahead() -> None:
         own.ended = 100
         own.measure(step * 0.1, 1_000)
     assert own.prefetch == 100  # a tenth of a second's worth of 1,000 a second
-
-
-def test_after_a_rest_nothing_is_claimed_ahead() -> None:
-    own = places()
-    own.ended = 100
-    own.measure(0.1, 1_000)
-    assert own.prefetch > 0
-    own.measure(1.5, 1_000)
-    assert own.prefetch == 0

@@ -47,10 +47,7 @@ class _Places:
         if elapsed < _RATE_WINDOW:
             return
         rate = self.ended / elapsed
-        # What was measured long ago says nothing: after a rest, jobs would be claimed ahead that other
-        # workers have slots for.
-        old = 0.5 ** (elapsed / _RATE_WINDOW)
-        self.rate = rate if rate > self.rate else rate + (self.rate - rate) * old
+        self.rate = rate if rate > self.rate else (self.rate + rate) / 2
         self.ended, self._since = 0, now
         self.prefetch = prefetch(self.rate, limit)
         self.few = max(_FEW, self.prefetch // 2)
