@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from rota import Retry
 from rota.durable.context import DurableContext
 from rota.durable.replay import Replay
-from rota.errors import CallFailed, RunCancelled, WaitTimedOut
+from rota.errors import CallFailed, RunCancelled, StepFailed, WaitTimedOut
 from rota.testing import Sandbox
 from tests.support.durable_shop import Shop
 
@@ -144,6 +145,48 @@ async def test_a_cancel_does_not_wait_for_what_is_gathered(sandbox: Sandbox, sho
     async def order(ctx: DurableContext) -> None:
         try:
             await ctx.gather(ctx.wait("a"), ctx.wait("b"), ctx.wait("c"))
+        except RunCancelled:
+            await ctx.step(shop.note, "refund")
+            raise
+
+    run = await order.start()
+    await sandbox.run_due()
+    await run.cancel()
+    await sandbox.run_due()
+    assert (await run.status()).state == "cancelled"
+    assert shop.ran == ["refund"]
+
+
+async def test_no_operation_of_a_gather_begins_after_a_cancel(sandbox: Sandbox, shop: Shop) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        try:
+            await ctx.gather(*(ctx.call(shop.ship, str(part)) for part in range(3)))
+        except RunCancelled:
+            await ctx.gather(*(ctx.step(shop.note, f"refund {part}") for part in range(2)))
+            raise
+
+    run = await order.start()
+    await run.cancel()
+    await sandbox.run_due()
+    assert (await run.status()).state == "cancelled"
+    assert shop.ran == ["refund 0", "refund 1"]
+
+
+async def test_a_gather_tells_of_a_cancel_also_if_another_branch_has_failed_before(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    """It is told once. Who catches the other failure would go on as if nothing had happened."""
+
+    async def fail() -> None:
+        raise ValueError("no")
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        try:
+            await ctx.gather(ctx.options(retry=Retry(max_attempts=1)).step(fail), ctx.wait("a"))
+        except StepFailed:
+            await ctx.call(shop.ship, "a")
         except RunCancelled:
             await ctx.step(shop.note, "refund")
             raise

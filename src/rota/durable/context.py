@@ -31,7 +31,7 @@ from rota.durable.operations import (
     StepOperation,
 )
 from rota.durable.replay import Replay
-from rota.errors import ConfigError, InvalidArguments
+from rota.errors import ConfigError, InvalidArguments, RunCancelled
 from rota.lib import tracing
 from rota.model import Guarantee, Retry
 from rota.task import BoundTask, SubmitOptions, Task
@@ -204,17 +204,21 @@ class DurableContext(Context):
     ) -> list[Any]:
         """Do several things at the same time, and return their results in order.
 
-        Waits until all have ended, then raises the first exception, if there is one.
+        Waits until all have ended, then raises the first exception, if there is one; `RunCancelled`
+        before others, since the function is told of it only once.
         """
         branch = self._replay.name_of("gather")
         names = [f"{branch}.{number}/" for number in range(len(works))]
         joins = [branch if isinstance(work, Operation) else None for work in works]
         results = await self._replay.all_of([_performed(work) for work in works], names, joins)
-        for result in results:
-            if isinstance(result, BaseException) and (
-                not return_exceptions or not isinstance(result, Exception)
-            ):
-                raise fails_at(result, self._failed_together(branch, works, results))
+        raised = [
+            result for result in results
+            if isinstance(result, BaseException)
+            and (not return_exceptions or not isinstance(result, Exception))
+        ]  # fmt: skip
+        if raised:
+            first = min(raised, key=_rank_of)
+            raise fails_at(first, self._failed_together(branch, works, results))
         return results
 
     def _failed_together(
@@ -325,6 +329,13 @@ class DurableContext(Context):
         """
         await self._replay.restart(self._function.given((), given))
         raise Suspended
+
+
+def _rank_of(error: BaseException) -> int:
+    """Which of several exceptions is raised: that the function is left, then that it is cancelled."""
+    if not isinstance(error, Exception):
+        return 0
+    return 1 if isinstance(error, RunCancelled) else 2
 
 
 def _bounded(seconds: float, field: str) -> float:

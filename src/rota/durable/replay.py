@@ -68,6 +68,7 @@ class Replay:
         self._unheard: set[str] = set()
         # What has a higher number was begun after the function was told of its cancel.
         self._told_at = self._last_told()
+        self._told_in: str | None = None  # the gather whose operation it was told in place of
 
     def _read(self, history: History) -> None:
         self.history = history
@@ -251,8 +252,15 @@ class Replay:
         return self._leaving
 
     async def check_cancelled(self, name: str, kind: CheckpointKind) -> None:
-        """Tell the function once that its run is being cancelled, in place of something new."""
-        if self.cancelled and self._told_at is None:
+        """Tell the function once that its run is being cancelled, in place of something new.
+
+        All operations of a gather that have not begun are one thing: none of them begins any more.
+        """
+        gather = _joined_by.get()
+        if self.cancelled and (
+            self._told_at is None or (gather is not None and gather == self._told_in)
+        ):
+            self._told_in = gather
             number = self._told_at = self.make_room()
             await self.record(
                 NewCheckpoint(number=number, kind=kind, state=StepState.CANCELLED, name=name)
@@ -279,6 +287,7 @@ class Replay:
 
     def cancel_found(self) -> None:
         """Note that a cancel closed what the function waited for, so that the function is told."""
+        self._told_in = _joined_by.get() or self._told_in
         if self._told_at is None:
             self._told_at = self.next_number - 1
 
