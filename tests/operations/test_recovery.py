@@ -160,6 +160,21 @@ async def test_recovering_is_recorded_with_it_or_not_done(original: str):
     await app.close()
 
 
+async def test_queues_are_paused_however_many_jobs_may_have_run(
+    original: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rota.operations.recovery._MOST", 2)
+    app = shop(original)
+    for order in range(3):
+        await app.submit("pay", {"order": order})
+    await app.submit("pay", {"order": 3}, queue="later")
+    found = await app.connector.recover()
+    assert len(found.may_have_run) == 2
+    assert found.may_have_run_count == 4
+    assert found.paused == ["default/later", "default/payments"]
+    await app.close()
+
+
 def test_the_command_asks_and_shows(environ: dict[str, str]):
     shown = run("recover", "--dry-run")
     assert shown.code == 0

@@ -58,9 +58,11 @@ def _show(session: Session, found: Recovery) -> None:
     if found.last_seen is not None:
         gap = format_duration(max((found.now - found.last_seen).total_seconds(), 0))
         screen.say(f"a node was seen last {gap} ago: what happened since is not in it")
-    screen.say(f"may have run, at most once: {count(len(found.may_have_run), 'job')}")
+    screen.say(f"may have run, at most once: {count(found.may_have_run_count, 'job')}")
     for job in found.may_have_run[:_SHOWN]:
         screen.say(f"  {job.id} {job.state} {job.namespace}/{job.queue} {job.task}")
+    for each in found.uncertain:
+        screen.say(f"held back: {count(each.jobs, 'job')} of {each.namespace}/{each.queue}")
     for each in found.will_run:
         screen.say(f"run, or run again: {count(each.jobs, 'job')} of {each.namespace}/{each.queue}")
     for schedule in found.schedules:

@@ -64,7 +64,7 @@ class UncertainJob(msgspec.Struct, frozen=True):
 
 
 class Repeated(msgspec.Struct, frozen=True):
-    """The number of jobs of a queue that run, or run again."""
+    """The number of jobs of a queue that run, or run again; or of those that may have run."""
 
     namespace: str
     queue: str
@@ -81,8 +81,8 @@ class ScheduleGap(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a recovery. `may_have_run`: at most 10,000. `paused`: queues, as
-    namespace/name. `tokens_from`: those of new claims are above it."""
+    """The result of a recovery. `may_have_run`: at most 10,000 of the jobs that `uncertain` counts by
+    queue. `paused`: queues, as namespace/name. `tokens_from`: those of new claims are above it."""
 
     installation: str | None
     copied: bool
@@ -92,8 +92,14 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     may_have_run: Sequence[UncertainJob]
     will_run: Sequence[Repeated]
     schedules: Sequence[ScheduleGap]
+    uncertain: Sequence[Repeated] = ()
     paused: Sequence[str] = ()
     tokens_from: int | None = None
+
+    @property
+    def may_have_run_count(self) -> int:
+        """How many jobs may have run, also those that are not listed."""
+        return sum(each.jobs for each in self.uncertain)
 
 
 class _State(msgspec.Struct):
@@ -114,6 +120,9 @@ async def survey(database: Database) -> Recovery:
         installation=state.name, copied=state.copied, restored=state.restored,
         last_seen=state.last_seen, now=state.now,
         may_have_run=[to_value(row, UncertainJob) for row in rows],
+        uncertain=[
+            to_value(row, Repeated) for row in await database.fetch("queues_that_may_have_run")
+        ],
         will_run=[to_value(row, Repeated) for row in await database.fetch("will_run_again")],
         schedules=[to_value(row, ScheduleGap) for row in await database.fetch("schedule_gaps")],
     )  # fmt: skip
@@ -122,7 +131,7 @@ async def survey(database: Database) -> Recovery:
 async def recover(database: Database, settings: Settings, *, pause: bool = True) -> Recovery:
     """Let nodes start on this database, after it was restored or copied."""
     found = await survey(database)
-    queues = sorted({(job.namespace, job.queue) for job in found.may_have_run}) if pause else []
+    queues = sorted((each.namespace, each.queue) for each in found.uncertain) if pause else []
     name = settings.installation
     async with changing(
         database, "recover", f"installation {name or '(without a name)'}"
@@ -131,7 +140,7 @@ async def recover(database: Database, settings: Settings, *, pause: bool = True)
         for namespace, queue in queues:
             await change.connection.fetch(database.queries["pause_queue"], namespace, queue)
         paused = [f"{namespace}/{queue}" for namespace, queue in queues]
-        change.after = {"paused": paused, "may_have_run": len(found.may_have_run)}
+        change.after = {"paused": paused, "may_have_run": found.may_have_run_count}
     return msgspec.structs.replace(
         found, installation=name or None, paused=paused, tokens_from=tokens
     )

@@ -20,6 +20,14 @@ where j.guarantee = {guarantee.at_most_once} and j.state in ({state.scheduled}, 
 order by j.due_at, j.id
 limit $1;
 
+-- name: queues_that_may_have_run
+-- The same jobs, by queue: all of them are counted, however many are listed.
+select j.namespace, rota.queue_of(j.lane) as queue, count(*)::int as jobs
+from rota.job as j
+where j.guarantee = {guarantee.at_most_once} and j.state in ({state.scheduled}, {state.ready}, {state.running})
+  and j.due_at <= rota.now()
+group by 1, 2 order by 3 desc, 1, 2;
+
 -- name: will_run_again
 -- The jobs that run again, by queue: they are due, or were running.
 select j.namespace, rota.queue_of(j.lane) as queue, count(*)::int as jobs
