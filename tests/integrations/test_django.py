@@ -25,6 +25,7 @@ import pytest
 
 from proof.nemesis.server import free_port
 from proof.waiting import eventually
+from rota.integrations.django.reload import Reloader
 from tests.support.places import EXAMPLES, ROOT, SUPPORT
 
 SHOP = EXAMPLES / "django_shop"
@@ -163,6 +164,15 @@ def test_a_real_worker_keeps_the_promises_of_tasks(line: Line) -> None:
     assert notes.count("SUCCESSFUL add") == 1
     # Receivers write in the handler's transaction: what a failed attempt noted is undone with it.
     assert notes.count("started exactly") == 1
+
+
+def test_a_signal_that_comes_while_the_worker_is_started_reaches_it() -> None:
+    reloader = Reloader([sys.executable, "-c", "import time; time.sleep(600)"], [], print)
+    reloader._start()
+    started, reloader._process = reloader._process, None
+    reloader._stop(signal.SIGTERM, None)
+    reloader._process = started
+    assert reloader._end() == -signal.SIGTERM
 
 
 def test_the_worker_starts_again_when_a_file_changes(line: Line, tmp_path: Path) -> None:

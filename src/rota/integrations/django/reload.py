@@ -57,7 +57,10 @@ class Reloader:
         self._folders = folders
         self._say = say
         self._process: subprocess.Popen[bytes] | None = None
-        self._stopping = False
+        self._told: subprocess.Popen[bytes] | None = (
+            None  # the process that the signal was passed on to
+        )
+        self._stopping: int | None = None  # the signal
 
     def run(self) -> int:
         """Run until a signal. Return the exit code of the last process."""
@@ -65,10 +68,10 @@ class Reloader:
             signal.signal(number, self._stop)
         before = snapshot(self._folders)
         self._start()
-        while not self._stopping:
+        while self._stopping is None:
             time.sleep(_SECONDS)
             now = snapshot(self._folders)
-            if now != before and not self._stopping:
+            if now != before and self._stopping is None:
                 changed = sorted(p for p in {*now, *before} if now.get(p) != before.get(p))
                 self._say(f"{changed[0]} changed: starting again.")
                 before = now
@@ -81,13 +84,20 @@ class Reloader:
         self._process = subprocess.Popen(self._command, start_new_session=True)  # noqa: S603
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
-        self._stopping = True
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
+        self._stopping = number
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        process, number = self._process, self._stopping
+        if number is not None and process is not None and process is not self._told:
+            self._told = process
+            if process.poll() is None:
+                process.send_signal(number)
 
     def _end(self) -> int:
         assert self._process is not None
-        if self._process.poll() is None and not self._stopping:
+        self._pass_on()  # a signal that came while the process was being started has not reached it
+        if self._process.poll() is None and self._stopping is None:
             self._process.terminate()
         return self._process.wait()
 
