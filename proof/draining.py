@@ -12,6 +12,7 @@ from proof.asking import REFUSALS, Asker
 from proof.history import Operation
 from rota import App
 from rota.errors import StoreUnavailable
+from rota.model import NodeStatus
 
 
 class DrainOperator:
@@ -19,7 +20,7 @@ class DrainOperator:
 
     def __init__(
         self, app: App, random: Random, now: Callable[[], float],
-        note: Callable[[Operation], None], process_of: Callable[[str], str], *, pace: float,
+        note: Callable[[Operation], None], process_of: Callable[[NodeStatus], str], *, pace: float,
     ) -> None:  # fmt: skip
         self._app = app
         self._random = random
@@ -50,16 +51,16 @@ class DrainOperator:
             nodes = await self._app.nodes.list()
         except (StoreUnavailable, *REFUSALS):
             return
-        workers = sorted(str(node.id) for node in nodes if "worker" in node.roles)
+        workers = sorted((n for n in nodes if "worker" in n.roles), key=lambda node: str(node.id))
         if len(workers) > 1:
-            id = self._random.choice(workers)
-            if await self._ask("drain", id, self._app.nodes.drain):
+            node = self._random.choice(workers)
+            if await self._ask("drain", node, self._app.nodes.drain):
                 await asyncio.sleep(seconds)
-                await self._ask("undrain", id, self._app.nodes.undrain)
+                await self._ask("undrain", node, self._app.nodes.undrain)
 
-    async def _ask(self, kind: str, id: str, act: Callable[[UUID], Any]) -> bool:
+    async def _ask(self, kind: str, node: NodeStatus, act: Callable[[UUID], Any]) -> bool:
         async def asked() -> dict[str, Any]:
-            await act(UUID(id))
+            await act(node.id)
             return {}
 
-        return await self._asker.ask(kind, id, asked, detail=self._process_of(id))
+        return await self._asker.ask(kind, str(node.id), asked, detail=self._process_of(node))

@@ -88,15 +88,28 @@ def _op(random: Random, *, leaf: bool = False, inner: bool = False) -> Op:
                 key=random.choice((None, *KEYS)),
             )  # fmt: skip
         case "gather" | "race":
-            many = range(random.randint(2, 3))
-            branches = tuple(
-                tuple(_op(random, inner=True) for _ in range(random.randint(1, 2))) for _ in many
-            )
-            if kind == "race" and random.random() < 0.6:
-                branches = (*branches[:-1], (Op("call", LONG),))
-            return Op(kind, branches=branches, leave=random.random() < 0.3, caught=caught)
+            return _branches(random, kind, caught=caught)
         case _:
             return Op(kind, number=random.randint(0, 2))
+
+
+def _branches(random: Random, kind: Any, *, caught: bool) -> Op:
+    if kind == "gather" and random.random() < 0.4:  # which waits for the last of them
+        calls = tuple(_joined(random) for _ in range(random.randint(2, 4)))
+        return Op(kind, branches=calls, caught=caught)
+    many = range(random.randint(2, 3))
+    branches = tuple(
+        tuple(_op(random, inner=True) for _ in range(random.randint(1, 2))) for _ in many
+    )
+    if kind == "race" and random.random() < 0.6:
+        branches = (*branches[:-1], (Op("call", LONG),))
+    return Op(kind, branches=branches, leave=random.random() < 0.3, caught=caught)
+
+
+def _joined(random: Random) -> tuple[Op]:
+    if random.random() < 0.3:
+        return (Op("sleep", seconds=random.choice((0.3, 2.5))),)
+    return (Op("call", random.choice(TASKS), caught=True),)
 
 
 class Recording(msgspec.Struct):
@@ -216,7 +229,12 @@ class _Body:
         if op.kind == "note":
             return self._take_note(op, place)
         if op.kind == "gather":
-            works = [self._branch(ops, f"{place}.{n}.") for n, ops in enumerate(op.branches)]
+            works: list[Any] = [
+                self._operation(ops[0], f"{place}.{n}.0")
+                if len(ops) == 1 and ops[0].kind in ("call", "sleep")
+                else self._branch(ops, f"{place}.{n}.")
+                for n, ops in enumerate(op.branches)
+            ]
             return await self._see(place, self._ctx.gather(*works), caught=op.caught)
         if op.kind == "race":
             return await self._race(op, place)

@@ -403,8 +403,12 @@ _DUMPS = {
                 where c.run_id = m.run_id and c.step = m.step) as stored
         from {schema}.map as m order by run_id, step""",
     "depth": """
-        select d.queue, d.jobs, d.max_depth, d.shut, coalesce((select sum(f.jobs) from {schema}.flow as f
-                         where f.namespace = d.namespace and f.queue = d.queue), 0)::bigint as unfolded
+        -- What a fold would still take: it passes by what is older than it has settled.
+        select d.queue, d.jobs, d.max_depth, d.shut, coalesce((
+            select sum(f.jobs) from {schema}.flow as f
+            join {schema}.depth as w on w.namespace = f.namespace and w.queue = ''
+            where f.namespace = d.namespace and f.queue = d.queue and f.xid >= w.settled
+        ), 0)::bigint as unfolded
         from {schema}.depth as d where d.queue <> '' and d.max_depth is not null order by d.queue""",
     "submit_key": "select key, job_id::text from {schema}.submit_key order by key",
     "app_effect": "select job::text, token from {schema}.app_effect order by job, token",

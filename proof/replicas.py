@@ -62,8 +62,8 @@ class Replica:
             settings.write(_SETTINGS + more_settings)
         await self._start()
 
-    async def follow(self, primary: Replica) -> None:
-        """From nothing, until every commit of the primary waits for this one."""
+    async def follow(self, primary: Replica, *, synchronous: bool = True) -> None:
+        """From nothing, until every commit of the primary waits for this one, or it has all of them."""
         shutil.rmtree(self._data)
         self._prepare()
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={_FOLLOWER}"
@@ -72,7 +72,10 @@ class Replica:
         with (self._data / "postgresql.auto.conf").open("a") as settings:
             settings.write("synchronous_standby_names = ''\n")  # once promoted, for nobody
         await self._start()
-        await primary.wait_for_follower()
+        if synchronous:
+            await primary.wait_for_follower()
+        else:
+            await primary.wait_until_followed()
 
     async def copy_of(self, primary: Replica) -> None:
         """Take a base backup, and don't start it."""
@@ -111,6 +114,28 @@ class Replica:
                 await asyncio.sleep(0.05)
         finally:
             await connection.close()
+
+    async def wait_until_followed(self) -> None:
+        """Wait until the follower has applied all that is here; commits don't wait for it."""
+        connection = await self.connect()
+        try:
+            written = await connection.fetchval("select pg_current_wal_lsn()")
+            follows = "select replay_lsn >= $1::pg_lsn from pg_stat_replication"
+            while not await connection.fetchval(follows, written):
+                await asyncio.sleep(0.05)
+        finally:
+            await connection.close()
+
+    def hold_replication(self) -> None:
+        """Stop the process that sends the log, as a link does that has become too slow."""
+        senders = [
+            process
+            for process in psutil.Process(self._pid()).children()
+            if "walsender" in " ".join(process.cmdline())
+        ]
+        assert senders, f"nobody follows {self.name}"
+        for process in senders:
+            process.suspend()
 
     async def _start(self) -> None:
         while self._killed is not None and psutil.pid_exists(self._killed):

@@ -15,6 +15,9 @@ from rota import App, Context, Retry
 
 _SOME = Retry(max_attempts=8, base=0.3)
 _KEYS = 2
+# At these moments all clients submit the same job, of one key after the other: shortly after its window.
+_MET = 5
+_MEET = (keyed.WINDOW + 0.5) / _MET
 _SCOPES: dict[str, Any] = {
     keyed.WHILE_WAITING: "waiting", keyed.WHILE_UNFINISHED: "unfinished",
     keyed.IN_A_WINDOW: keyed.WINDOW,
@@ -57,13 +60,19 @@ class UniqueClient:
 
     async def run(self) -> None:
         while not self.stopping:
-            await asyncio.sleep(self._random.expovariate(1 / self._pace))
-            for _ in range(self._random.choice((1, 1, 3))):
-                await self._submit()
+            meeting = (self._now() // _MEET + 1) * _MEET
+            pause = self._random.expovariate(1 / self._pace)
+            if self._now() + pause < meeting:
+                await asyncio.sleep(pause)
+                for _ in range(self._random.choice((1, 1, 3))):
+                    task = self._random.choice(keyed.UNIQUE)
+                    await self._submit(task, self._random.randrange(_KEYS))
+            else:
+                await asyncio.sleep(max(meeting - self._now(), 0))
+                await self._submit(keyed.IN_A_WINDOW, _KEYS + round(meeting / _MEET) % _MET)
 
-    async def _submit(self) -> None:
+    async def _submit(self, task: str, key: int) -> None:
         self._number += 1
-        task, key = self._random.choice(keyed.UNIQUE), self._random.randrange(_KEYS)
         conflicts = ["return", "return"]
         if task in _SCOPES:
             conflicts.append("refuse")

@@ -233,7 +233,7 @@ class Client:
         while True:
             await asyncio.sleep(self._chance.uniform(0.1, 0.5))
             with contextlib.suppress(StoreUnavailable):
-                rows = await self._store.database.fetch("submit_jobs", encoded, True)
+                rows = await self._store.database.fetch("submit_jobs", encoded, True, "own")
                 return [Submitted(*row) for row in rows]
 
     def _note_all(self, jobs: Sequence[NewJob], answer: Any) -> None:

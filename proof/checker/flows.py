@@ -64,9 +64,14 @@ def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
 def _against_its_rule(step: StepRow, before: list[StepRow], *, later: bool) -> str | None:
     """Whether its state can follow from theirs. Cancelled steps may follow from anything. A success
     by a rule about successes stays when a resume repeats steps before it, which may be cancelled then,
-    or skipped."""
-    repeated = any(each.state in (CANCELLED, SKIPPED) for each in before)
-    by_success = step.rule in (_ALL_SUCCEEDED, _ONE_SUCCEEDED)
+    or skipped; or fail, if they had reacted to a failure."""
+    successes = (_ALL_SUCCEEDED, _ONE_SUCCEEDED)
+    repeated = any(
+        each.state in (CANCELLED, SKIPPED)
+        or (each.state in _NOT_DONE and each.before and each.rule not in successes)
+        for each in before
+    )
+    by_success = step.rule in successes
     kept = later and step.state == SUCCEEDED and by_success and repeated
     one = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
     failed = sum(each.state in _NOT_DONE and (one or not each.optional) for each in before)

@@ -104,9 +104,14 @@ class _Ledger:
             # What nobody can read can't be settled: it is complete as far as it goes. What is due
             # later than that may be the next version's.
             over = self._facts.meta.database(version.over)
-            own = (r.due_at for r in self._rows if r.due_at < over and r.reason not in BY_HAND)
+            own = (r.due_at for r in self._rows if r.due_at < over and not self._filled_in(r, over))
             until = min(until, max(own, default=0.0))
         return until
+
+    def _filled_in(self, row: OccurrenceRow, after: float) -> bool:
+        """Whether somebody asked for it later. What was asked for and then deleted says `deleted`."""
+        late = row.decided_at > after + self._margin
+        return row.reason in BY_HAND or (late and self._by_hand(row))
 
     def _reach(self) -> float:
         """How far the ledger goes, by the database's clock."""

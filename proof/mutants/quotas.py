@@ -28,10 +28,8 @@ late_commits_forgotten = Mutant(
     name="quotas: a fold forgets what commits after a younger transaction",
     sql=in_function(
         "fold_flow",
-        (
-            "case when d.queue = '' then pg_snapshot_xmin(",
-            "case when d.queue = '' then pg_snapshot_xmax(",
-        ),
+        ("d.settled <= pg_snapshot_xmin(", "d.settled <= pg_snapshot_xmax("),
+        ("d.queue = '' then pg_snapshot_xmin(", "d.queue = '' then pg_snapshot_xmax("),
     ),
     moves=_MOVES | {"commits"},
 )

@@ -60,20 +60,22 @@ taken_stands = Mutant(
     ),
     moves=_UNIQUE,
 )
+_ITS_KEY = "o.namespace = its_space and o.task = j.task and o.key = its_key"
 key_unlocked = Mutant(
     name="unique: two look before either has stored",
     sql=in_function(
         "submit_unique_job",
         (
-            """on conflict (namespace, task, key) do update set job_id = o.job_id
-    returning * into k;""",
-            """on conflict (namespace, task, key) do nothing;
-    select * into k from rota.unique_key as o
-    where o.namespace = its_space and o.task = j.task and o.key = its_key;""",
+            "    insert into rota.unique_key as o (",
+            f"""    select * into k from rota.unique_key as o where {_ITS_KEY};
+    if not found then
+    insert into rota.unique_key as o (""",
         ),
+        ("set job_id = o.job_id\n    returning * into k;",
+         "set job_id = o.job_id\n    returning * into k;\n    end if;"),
     ),
-    moves=_UNIQUE,
-)
+    moves=_UNIQUE | {"commits"},
+)  # fmt: skip
 debounce_not_moved = Mutant(
     name="unique: a later submit does not put a debounced job off",
     sql=in_function(

@@ -120,7 +120,7 @@ class Client:
         while True:
             await asyncio.sleep(self._chance.uniform(0.2, 2.0))
             with contextlib.suppress(StoreUnavailable, asyncpg.PostgresError):
-                rows = await self._store.database.fetch("submit_jobs", encoded, True)
+                rows = await self._store.database.fetch("submit_jobs", encoded, True, "own")
                 await self._answered(jobs, [Submitted(*row) for row in rows])
                 return
 

@@ -21,6 +21,7 @@ import asyncpg
 from proof.flows import RunOperator
 from proof.function_operator import FunctionOperator
 from proof.history import Operation, Recorder
+from proof.nemesis.limited import Limited
 from proof.nemesis.tasks import SCHEDULED, app
 from proof.operators import Operator
 from proof.owners import OWN_SETTINGS
@@ -40,7 +41,8 @@ select exists (select from rota.future as job join rota.schedule on schedule.id 
 async def operate() -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    recorder = Recorder(Path(os.environ["NEMESIS_FOLDER"]), "operations")
+    folder = Path(os.environ["NEMESIS_FOLDER"])
+    recorder = Recorder(folder, "operations")
 
     def note(operation: Operation) -> None:
         recorder.write(operation)
@@ -56,10 +58,12 @@ async def operate() -> None:
     walks = FunctionOperator(
         app, random.Random(f"{seed} functions"), time.monotonic, note, pace=_PACE_OF_RUNS, most=200
     )
-    operators = (operator, runs, walks)
+    limited = Limited(app, seed, note, Recorder(folder, "clients"))
+    operators = (operator, runs, walks, *limited.operators)
     await operator.begin(_FIRST)
     await runs.begin()
     await walks.begin()
+    await limited.begin()
     running = [asyncio.create_task(each.run()) for each in operators]
     waiting = asyncio.create_task(stopped.wait())
     await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
@@ -67,6 +71,7 @@ async def operate() -> None:
         each.stopping = True
     await asyncio.gather(*running)
     await runs.leave()
+    await limited.leave()
     helping = asyncio.create_task(walks.look_after())
     # Not left to chance: one is spoilt in the calm, and jobs wait when their schedule is deleted.
     await operator.leave(mend=0.5, spoil=1.0)

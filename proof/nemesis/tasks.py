@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from proof import flows, functions, hung, odd
+from proof import flows, functions, hung, keyed, maps, odd, quotas, shares, unique
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -30,6 +30,7 @@ from proof.history import (
     OK,
     REFUSED,
     Beat,
+    Member,
     Recorder,
     SchedulePromise,
     Sight,
@@ -300,6 +301,26 @@ def overdue_plain(number: int, ctx: SyncContext) -> None:
             _hang()
 
 
+# -- what waits for others of its kind
+
+for _module in (keyed, shares, unique, quotas):
+    _module.add_tasks(app, _noted, _async_nap)
+
+_members: dict[int, Recorder] = {}
+
+
+def _note_member(member: Member) -> None:
+    pid = os.getpid()
+    if pid not in _members:
+        _members[pid] = Recorder(Path(os.environ["NEMESIS_FOLDER"]), f"members-{_NODE}-{pid}")
+    _members[pid].write(member)
+
+
+maps.add_tasks(
+    app, _noted, _note_member, time.monotonic, lambda: _NODE, _async_nap, random.random
+)  # fmt: skip
+
+
 # -- workflows and durable functions
 
 flows.add_tasks(app, _noted, _async_nap, _EFFECT, random.random)
@@ -340,7 +361,7 @@ functions.add_tasks(
 HUNG = tuple(_LIMIT_OF)
 _HANGING = frozenset(HUNG) - {"lively"}
 _ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS, **hung.ENDS, **flows.ENDS,
-         **functions.ENDS}  # fmt: skip
+         **functions.ENDS, **maps.ENDS}  # fmt: skip
 
 
 def promises() -> dict[str, TaskPromise]:

@@ -237,7 +237,7 @@ class Cluster:
         random = Random(f"{self.seed} drains")
         return DrainOperator(
             self.make_app(), random, self.loop.time, self.operations.append,
-            lambda id: self.processes.get(id, ""), pace=random.uniform(5.0, 20.0),
+            lambda node: self.processes.get(str(node.id), ""), pace=random.uniform(5.0, 20.0),
         )  # fmt: skip
 
     def make_map_operator(self) -> MapOperator:

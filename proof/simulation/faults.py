@@ -28,6 +28,7 @@ _AMBUSHED = {
 _AMBUSHED_FUNCTIONS = {
     "record_checkpoints": 5, "suspend_function": 4, "wait_for_signal": 1, "call_jobs": 1,
 }  # fmt: skip
+_RUN = 3  # among the arguments of suspend_function
 _ONE_AT_A_TIME = ("restart", "queue", "sqlstate")
 
 
@@ -199,8 +200,11 @@ class Nemesis:
             # gets an answer that was true for somebody else.
             frozen = self._random.random() < 0.5
             struck = asyncio.Event()
+            sent: tuple[Any, ...] = ()
 
-            def strike() -> None:
+            def strike(arguments: tuple[Any, ...]) -> None:
+                nonlocal sent
+                sent = arguments
                 gateway.network.block(line, ways)
                 if frozen:
                     victim.pause()
@@ -215,8 +219,8 @@ class Nemesis:
                 await asyncio.wait_for(struck.wait(), _PATIENCE)
             gateway.lift_ambush(line)
             if struck.is_set():
-                begun = self.now
-                await asyncio.sleep(self._random.uniform(0.8, 3) * self._lease)
+                begun, hold = self.now, self._random.uniform(0.8, 3) * self._lease
+                await self._hold_back(query, sent, hold)
                 gateway.network.heal(line)
                 if frozen:
                     await asyncio.sleep(self._random.uniform(0, 1))
@@ -226,6 +230,13 @@ class Nemesis:
             if stopping is not None:
                 await stopping
             victim.troubled = False
+
+    async def _hold_back(self, query: str, sent: tuple[Any, ...], seconds: float) -> None:
+        """A suspension arrives when another node has taken over, and has not suspended it yet itself."""
+        if query == "suspend_function":
+            await self._cluster.journal.wait_for_opening(str(sent[_RUN]), seconds)
+        else:
+            await asyncio.sleep(seconds)
 
     async def _stop(self) -> None:
         victim = self._victim(self._nodes())

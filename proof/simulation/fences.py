@@ -12,6 +12,7 @@ import msgspec
 
 from proof.simulation.engine import Engine
 from proof.simulation.patches import Patches
+from rota.model import State
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.schedules import ScheduleStore
 
@@ -46,13 +47,14 @@ create trigger stale_record after insert or update on {schema}.checkpoint
     for each row execute function {schema}.note_stale_record();
 
 -- And so it is suspended: it leaves the present under that token, for the future, without an attempt.
-create table {schema}.departure (job uuid, token bigint, transaction bigint, suspended boolean);
+create table {schema}.departure (
+    job uuid, token bigint, state int, transaction bigint, suspended boolean);
 create function {schema}.note_departure() returns trigger language plpgsql as $$
 begin
     if tg_op = 'DELETE' then
-        insert into {schema}.departure values (old.id, old.token, txid_current(), false);
+        insert into {schema}.departure values (old.id, old.token, old.state, txid_current(), false);
     else
-        insert into {schema}.departure values (new.id, null, txid_current(), true);
+        insert into {schema}.departure values (new.id, null, null, txid_current(), true);
     end if;
     return null;
 end $$;
@@ -64,7 +66,9 @@ create trigger departure after insert on {schema}.future
     execute function {schema}.note_departure();
 """
 
-_suspended: set[tuple[str, int]] = set()  # jobs that somebody asked to suspend, under these tokens
+# Jobs that somebody asked to suspend, under these tokens; and those of which the answer was: suspended.
+_asked: set[tuple[str, int]] = set()
+_suspended: set[tuple[str, int]] = set()
 
 
 def watch(patches: Patches) -> None:
@@ -84,9 +88,13 @@ def watch(patches: Patches) -> None:
     async def suspend_function(
         self: DurableFunctionStore, node: Any, job: Any, token: int, *rest: Any
     ) -> str:
-        _suspended.add((str(job), token))
-        return await suspend(self, node, job, token, *rest)
+        _asked.add((str(job), token))
+        answer = await suspend(self, node, job, token, *rest)
+        if answer == "suspended":
+            _suspended.add((str(job), token))
+        return answer
 
+    _asked.clear()
     _suspended.clear()
     patches.set(DurableFunctionStore, "suspend_function", suspend_function)
 
@@ -95,7 +103,7 @@ def stale_writes(engine: Engine, schema: str) -> list[str]:
     rows = engine.ask(f"select shard, claimed, epoch from {schema}.stale_write order by 1, 2, 3")
     stale = engine.ask(f"select run_id, number, token from {schema}.stale_record order by 1, 2")
     moved = engine.ask(
-        f"select d.job, d.token from {schema}.departure as d"
+        f"select d.job, d.token, d.state from {schema}.departure as d"
         f" join {schema}.departure as s on s.job = d.job and s.transaction = d.transaction"
         " where s.suspended and not d.suspended order by 1, 2"
     )
@@ -103,9 +111,14 @@ def stale_writes(engine: Engine, schema: str) -> list[str]:
         f"no record of a stale function: run {run}: number {number} was written under token {token}"
         for run, number, token in stale
     ] + [
-        f"no suspension by a stale function: job {job} was held under token {token}"
-        for job, token in moved
-        if (str(job), token) not in _suspended
+        f"no suspension by a stale function: job {job} was held under token {token}, state {state}"
+        for job, token, state in moved
+        if (str(job), token) not in _asked or state != State.RUNNING
+    ]
+    left = {(str(job), token) for job, token, _ in moved}
+    records += [
+        f"no suspension by a stale function: job {job} was suspended by token {token}, which it had lost"
+        for job, token in sorted(_suspended - left)
     ]
     return records + [
         f"no write of a stale owner: shard {shard}: written under epoch {claimed} when it was {epoch}"

@@ -25,6 +25,7 @@ from proof.simulation.network import Line, Network
 from proof.simulation.trace import Trace
 
 Done = Callable[[Any, BaseException | None], None]
+Strike = Callable[[tuple[Any, ...]], None]
 
 _AT_ONCE = 0.01
 
@@ -92,7 +93,7 @@ class Gateway:
         self._sessions: dict[Session, None] = {}
         self._up = True
         self._pids = 0
-        self._ambushes: dict[Line, tuple[str, Callable[[], None]]] = {}
+        self._ambushes: dict[Line, tuple[str, Strike]] = {}
         self.defaults: dict[str, str] = {}  # of sessions that don't say otherwise
         self.chances = Random(0)  # of what `trouble` does
         self.held_up = HeldUp(engine, network)
@@ -174,14 +175,15 @@ class Gateway:
         query, strike = self._ambushes.get(session.line, ("", None))
         if strike is not None and self.trace.name_of(call.arguments[0]) == query:
             self.lift_ambush(session.line)
-            strike()
+            strike(call.arguments[1:])
         if self.network.chance(self.network.weather.cut_before):
             self.network.after(self.network.latency(), self.cut, session)
         else:
             self.network.send(session.line, "up", lambda: self._arrive(session, call))
 
-    def lay_ambush(self, line: Line, query: str, strike: Callable[[], None]) -> None:
-        """Call it when the named query is sent next on that line, before it can arrive."""
+    def lay_ambush(self, line: Line, query: str, strike: Strike) -> None:
+        """Call it with the arguments of the named query when that is sent next on that line, before it
+        can arrive."""
         self._ambushes[line] = (query, strike)
 
     def lift_ambush(self, line: Line) -> None:
@@ -216,7 +218,11 @@ class Gateway:
 
     def _slowness(self) -> float:
         slow = self.chances.random() < self.network.weather.slow_commit
-        return self.chances.uniform(0.02, 2.0) if slow else 0.0
+        return self._commit_seconds() if slow else 0.0
+
+    def _commit_seconds(self) -> float:
+        """Of any order of magnitude: some are over before those that wait for them give up."""
+        return float(10 ** self.chances.uniform(-2.0, 0.3))
 
     def _run(self, session: Session, call: Call, sqlstate: str | None = None) -> None:
         if not session.alive:
@@ -282,7 +288,7 @@ class Gateway:
                 return
             call.committing = True
             self._disarm(session)
-            self.network.after(self.chances.uniform(0.02, 2.0), commit, result)
+            self.network.after(self._commit_seconds(), commit, result)
 
         def commit(result: Any) -> None:
             if session.alive and session.backend is backend:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Literal
 
@@ -55,6 +55,7 @@ class Journal:
         self.members: dict[str, list[Member]] = {}  # of maps
         self.inside: dict[str, str] = {}  # runs whose functions are in a step, and their processes
         self.deployed: dict[str, float] = {}  # when a machine got the new code
+        self._openings: dict[str, asyncio.Event] = {}  # of runs that somebody waits for
         self._serial = 0
 
     def note(
@@ -70,10 +71,19 @@ class Journal:
 
     def see(self, sight: Sight) -> None:
         self.sights.setdefault(sight.node, []).append(sight)
+        if sight.event == "open" and sight.run in self._openings:
+            self._openings[sight.run].set()
         if sight.event == "try":
             self.inside[sight.run] = sight.node
         elif self.inside.get(sight.run) == sight.node:
             del self.inside[sight.run]
+
+    async def wait_for_opening(self, run: str, seconds: float) -> None:
+        """Wait until the function of a run begins anew somewhere, for so long at most."""
+        opened = self._openings.setdefault(run, asyncio.Event())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(opened.wait(), seconds)
+        self._openings.pop(run, None)
 
     def count(self, member: Member) -> None:
         self.members.setdefault(member.node, []).append(member)

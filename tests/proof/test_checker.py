@@ -363,6 +363,61 @@ def test_what_was_due_before_a_row_was_spoilt_may_be_unknown(spoilt: bool, tmp_p
     assert broken == ([] if spoilt else ["the occurrence at 1700000080 has no rows"])
 
 
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_row_that_a_later_backfill_made_does_not_show_how_far_a_spoilt_version_went(
+    filled: bool, tmp_path: Path
+):
+    """Nobody had decided about 1070 and 1080 when the row was spoilt. The backfill by the next version
+    made the row of 1080, and its job was given up, which is the reason of the row since."""
+    story = Story()
+    story.schedule(overlap="allow")
+    for table, name in (("occurrence", "job_id"), ("job", "id")):
+        story.tables[table] = [
+            row
+            for row in story.tables[table]
+            if row[name] not in ("tick-1070", "tick-1080", "tick-1090", "tick-1100")
+        ]
+    story.beats = [beat for beat in story.beats if beat.at < 1070]
+    made = story.schedules[0]
+    story.operate("create", "tick", 1003, schedule=made, id="schedule-tick")
+    story.operate("spoil", "tick", 1080.5)
+    changed = msgspec.structs.replace(made, every=20)
+    story.operate("update", "tick", 1081.5, schedule=changed)
+    if filled:
+        story.operate(
+            "backfill",
+            "tick",
+            1090,
+            first=DATABASE_MINUS_AT + 1075,
+            end=DATABASE_MINUS_AT + 1085,
+            count=1,
+        )
+    story._happen("schedule-tick", "tick", 1080, 1090, decided=1090)
+    story._happen("schedule-tick", "tick", 1100, 1100)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert ("the occurrence at 1700000070 has no rows" in broken) is not filled
+
+
+@pytest.mark.parametrize(("rounds", "reacted"), [(2, True), (1, True), (2, False)])
+def test_a_success_stays_when_what_it_came_after_had_reacted_to_a_failure_and_runs_again(
+    rounds: int, reacted: bool, tmp_path: Path
+):
+    """s1 ran after s0 had failed, and s2 after s1. A resume repeats s0, and s1, which fails now."""
+    story = Story()
+    story._run_of("resumed", 6, round=rounds)
+    story._step("resumed", 0, 5, at=1005)
+    story._step("resumed", 1, 6, before=[0], rule=2 if reacted else 1)
+    story._step("resumed", 2, 5, before=[1], at=1010)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert any("step s2 ran against its rule" in each for each in broken) is not (
+        rounds == 2 and reacted
+    )
+
+
 # -- and as they should not be
 
 
