@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-
 import pytest
 
-from proof.upgrade import main
-from tests.support.places import ROOT
-
-# Until there are releases: the first code with the schema in its present files.
-_BEFORE_RELEASES = "dd9d6b6"
+from proof.upgrade import _judge, main, previous_release
 
 
-def previous_release() -> str | None:
-    """The newest tag before this code, or the commit that stands for it; None: not in this clone."""
-    git = ["git", "-C", str(ROOT)]
-    tag = subprocess.run(
-        [*git, "describe", "--tags", "--match", "v*", "--abbrev=0", "HEAD~1"],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    ref = os.environ.get("ROTA_PREVIOUS") or tag.stdout.strip() or _BEFORE_RELEASES
-    known = subprocess.run([*git, "cat-file", "-e", f"{ref}^{{commit}}"], capture_output=True)
-    return ref if known.returncode == 0 else None
+def test_what_a_rolling_upgrade_counts_as_failed_lost_and_doubled() -> None:
+    lines = [
+        ["submitted", "known-0", "0.0100"], ["known", "0", "old"],
+        ["submitted", "exact-2", "0.0300"], ["exact", "2", "old"], ["exact", "2", "new"],
+        ["submitted", "known-4", "0.0200"],
+        ["submitted", "known-6", "0.0200"], ["known", "6", "new"],
+        ["refused", "8", "StoreUnavailable"], ["known", "-1", "new"], ["known", "-1", "new"],
+    ]  # fmt: skip
+    found = _judge(lines, done={"0", "2", "4"})
+    assert (found.submitted, found.failed, found.lost, found.doubled) == (4, 1, 2, 1)
+    assert found.ran == {"known": 2, "exact": 2}
+    assert (found.slowest, found.broken) == (0.03, True)
 
 
 @pytest.mark.proof
 def test_a_rolling_upgrade_loses_nothing_and_runs_nothing_twice() -> None:
+    """The small version of `make upgrade`."""
     ref = previous_release()
     if ref is None:
         pytest.skip("the release before isn't in this clone's history")
-    main(ref)
+    found = main(ref, rate=100, seconds=1)
+    assert not found.broken, found
+    assert set(found.ran) == {"known", "exact", "unknown"}
