@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release image clean
+.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -28,7 +28,11 @@ help:
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
 	@echo "make coordinators  break etcd, ZooKeeper and Consul while a cluster uses them; SERVICES=etcd"
+	@echo "make dispatch  break brokers, relays and workers while jobs run; SERVICES=redis ARGS='--jobs 100000'"
 	@echo "make failover  kill the database's primary under load, several times"
+	@echo "make disaster  lose a region under load, recover on its standby, and account for every job"
+	@echo "make upgrade  replace the release before by this one, node by node, at 500 jobs a second"
+	@echo "make ha      break a Patroni cluster of three in every way, and measure what it costs"
 	@echo "make cost    what the worst requests cost the server's loop, by route"
 	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
 	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
@@ -49,7 +53,7 @@ run: $(VENV)/installed
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/django6/tried $(VENV)/containers
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/kafka/tried $(VENV)/django6/tried $(VENV)/containers $(VENV)/ha
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof and not slow" $(PARALLEL) $(ARGS)
@@ -100,11 +104,26 @@ mutants: $(VENV)/installed
 coordinators: $(VENV)/installed $(VENV)/services
 	@$(BIN)/python -m proof.coordinators $(SERVICES)
 
+# Brokers that carry jobs to workers, killed, paused and wiped, with relays and workers. SERVICES="redis nats rabbitmq"
+dispatch: $(VENV)/installed $(VENV)/services
+	@$(BIN)/python -m proof.dispatch $(SERVICES) $(ARGS)
+
 takeover: $(VENV)/installed
 	@$(BIN)/python -m proof.takeover $(ARGS)
 
 failover: $(VENV)/installed
 	@$(BIN)/python -m proof.failover $(ARGS)
+
+disaster: $(VENV)/installed
+	@$(BIN)/python -m proof.disaster $(ARGS)
+
+# ARGS="v0.1.0 --rate 1000 --seconds 60" for another release, rate and length of each phase.
+upgrade: $(VENV)/installed
+	@$(BIN)/python -m proof.upgrade $(ARGS)
+
+# Six faults, with synchronous and asynchronous replication: a quarter of an hour. ARGS="--front pgbouncer" for another front.
+ha: $(VENV)/installed $(VENV)/ha
+	@$(BIN)/python -m proof.ha $(ARGS)
 
 # What a request costs the server's loop, for every route: worst bodies, without and with a token.
 cost: $(VENV)/installed
@@ -247,6 +266,23 @@ $(VENV)/containers: | $(BIN)/python
 		has || echo "No podman, buildah or mmdebstrap to be had: the tests of the image will be skipped"; }
 	@touch $@
 
+# A Patroni cluster: etcd and haproxy of Debian, Patroni in an environment of its own. Tried once.
+$(VENV)/ha: requirements/patroni.txt | $(BIN)/python $(VENV)/services $(VENV)/chaos $(VENV)/pgbouncer
+	@has() { command -v haproxy >/dev/null || [ -x /usr/sbin/haproxy ]; }; \
+	has || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing haproxy for the tests of high availability"; \
+			package="--no-install-recommends haproxy"; \
+			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
+				>/dev/null 2>&1 && { systemctl disable --now haproxy >/dev/null 2>&1 || true; }; \
+		fi; \
+		has || echo "No haproxy to be had: the tests of high availability will be skipped"; }
+	@echo "Installing Patroni for the tests of high availability into $(VENV)/patroni"; \
+	$(PYTHON) -m venv $(VENV)/patroni && $(VENV)/patroni/bin/python -m pip install -qq \
+		--requirement requirements/patroni.txt || \
+		echo "No Patroni to be had: the tests of high availability will be skipped"
+	@touch $@
+
 # The reference worker in JavaScript needs Node.js 18 or newer, and no package.
 $(VENV)/nodejs: | $(BIN)/python
 	@has() { [ "$$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')" -ge 18 ] 2>/dev/null; }; \
@@ -285,18 +321,37 @@ $(VENV)/browser: | $(BIN)/python
 $(VENV)/services: | $(BIN)/python
 	@has() { case $$1 in etcd-server) command -v etcd ;; \
 		redis-server) command -v redis-server ;; \
+		rabbitmq-server) command -v rabbitmq-server || [ -x /usr/sbin/rabbitmq-server ] ;; \
 		zookeeper) ls /usr/share/java/zookeeper.jar ;; esac >/dev/null 2>&1; }; \
-	for package in etcd-server zookeeper redis-server; do \
+	for package in etcd-server zookeeper redis-server rabbitmq-server; do \
 		has $$package && continue; \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "Installing $$package for the tests of its driver"; \
 			package="--no-install-recommends $$package"; \
 			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
-				>/dev/null 2>&1 && { systemctl disable --now etcd redis-server >/dev/null 2>&1 || true; }; \
+				>/dev/null 2>&1 && { systemctl disable --now etcd redis-server rabbitmq-server >/dev/null 2>&1 || true; }; \
 			package=$${package##* }; \
 		fi; \
 		has $$package || echo "No $$package to be had: the tests of its driver will be skipped"; \
 	done
+	@touch $@
+
+# A Kafka broker for the tests of its triggers: Java 17 from Debian, the jars from Maven. Tried once.
+$(VENV)/kafka/tried: proof/kafka/pom.xml | $(BIN)/python
+	@mkdir -p $(VENV)/kafka; \
+	has() { command -v mvn && java -version; }; \
+	has >/dev/null 2>&1 || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Java and Maven for the tests of Kafka"; \
+			packages="--no-install-recommends default-jre-headless maven"; \
+			{ $(APT) install -y $$packages || { $(APT) update && $(APT) install -y $$packages; }; } \
+				>/dev/null 2>&1; \
+		fi; }; \
+	rm -f $(VENV)/kafka/*.jar; \
+	has >/dev/null 2>&1 && echo "Getting Kafka for its tests into $(VENV)/kafka (43 MB)" && \
+		timeout 600 mvn -q -B -f proof/kafka/pom.xml dependency:copy-dependencies \
+		-DoutputDirectory=$(abspath $(VENV)/kafka) -DincludeScope=runtime >/dev/null 2>&1 || { \
+		rm -f $(VENV)/kafka/*.jar; echo "No Kafka to be had: its tests will be skipped"; }
 	@touch $@
 
 # Some peers need Redis, others Node.js with npm. Tried once; without them make bench leaves those out.

@@ -54,6 +54,8 @@ SETTINGS = {
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
     "shard_lease": "Seconds for which a scheduler holds its shards without renewing them.",
+    "dispatch": "The broker by which relays reach workers without a database: redis://, nats:// or amqp://.",
+    "dispatch_secret": "What relays and workers share; after a comma, the one before it.",
     "coordination": "Who shares the shards out: etcd://, zookeeper:// or consul://; empty: PostgreSQL.",
     "shards": "Into how many slices schedulers divide their work. Fixed when the schema is made; "
     "1: [a single leader](../guide/cluster.md#a-single-leader).",
@@ -96,6 +98,7 @@ SETTINGS = {
     "port": "The port the server listens on; 0: any that is free.",
     "tls_cert": "The server's certificate (PEM), with those between it and the root.",
     "tls_key": "The private key of that certificate.",
+    "status_page": "Show [a status page](../guide/monitoring.md#a-status-page) to everybody.",
     "insecure_public": "Listen off the loopback without TLS: a proxy or a mesh sees to it.",
     "public_url": "How people reach the server, when it isn't by its own address.",
     "trusted_proxies": "The proxies (addresses or networks, by comma) whose `X-Forwarded-For` and "
@@ -112,6 +115,9 @@ SETTINGS = {
     "see [access](../guide/access.md#openid-connect).",
     "oidc_client_id": "What the provider knows Rota as.",
     "oidc_client_secret": "The secret that goes with it.",
+    "oidc_groups": "Roles of the provider's groups, as JSON: see "
+    "[groups](../guide/access.md#groups-of-the-provider).",
+    "oidc_groups_claim": "The claim of ID tokens that has the groups.",
     "smtp_url": "The mail server by which workers send [notices](../guide/notices.md#e-mail).",
     "smtp_from": "The sender of those messages.",
     "pool_size": "Connections in a process's pool.",

@@ -22,9 +22,10 @@ from rota.app import App
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "src" / "rota" / "sync.py"
 NOUNS = (
-    "jobs", "dead", "queues", "nodes", "pools", "alerts", "bulk", "views", "registry", "statistics",
+    "jobs", "dead", "queues", "nodes", "pools", "alerts", "maintenance", "bulk", "views",
+    "registry", "statistics",
     "history", "schedules", "events", "webhooks", "endpoints", "workflows", "runs", "signals",
-    "triggers",
+    "triggers", "sinks",
 )  # fmt: skip
 # Of an event loop: connections, and what is awaited by itself.
 LEFT_OUT = {"store", "database_url", "using", "stream"}

@@ -8,6 +8,7 @@ and restarted by its process id. `missing()` says why one can't be had here.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -202,17 +203,127 @@ class Consul(Process):
 
 class Redis(Process):
     name, program = "redis", "redis-server"
+    persistent = True
 
     def command(self) -> list[str]:
+        kept = ["--appendonly", "yes", "--appendfsync", "always"] if self.persistent else []
         return [
             self.found() or "", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.data),
-            "--appendonly", "yes", "--appendfsync", "always", "--save", "",
+            "--save", "", *kept,
         ]  # fmt: skip
 
     def ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
             line.sendall(b"PING\r\n")
             return line.recv(16).startswith(b"+PONG")
+
+
+class Kafka(Process):
+    """One process that is broker and controller. Its jars come from Maven: see the Makefile."""
+
+    name, program = "kafka", "java"
+    jars = Path(sys.prefix) / "kafka"
+    extra: tuple[str, ...] = ()  # lines of its settings
+    protocol: str = "PLAINTEXT"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._control = free_port()
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if not list(cls.jars.glob("kafka_*.jar")):
+            return "there are no jars of Kafka in .venv/kafka (make gets them with Maven)"
+        if (java := cls.found()) is None:
+            return "there is no java here"
+        said = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False
+        ).stderr
+        version = re.search(r'version "(\d+)', said)
+        if version is None or int(version[1]) < 17:
+            return "Kafka 4 needs Java 17 or newer"
+        return None
+
+    def _java(self, *command: str) -> list[str]:
+        return [
+            self.found() or "", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", f"{self.jars}/*", *command,
+        ]  # fmt: skip
+
+    def command(self) -> list[str]:
+        settings = self.folder / "server.properties"
+        settings.write_text("\n".join([
+            "process.roles=broker,controller", "node.id=1",
+            f"controller.quorum.voters=1@127.0.0.1:{self._control}",
+            f"listeners=CLIENTS://127.0.0.1:{self.port},CONTROL://127.0.0.1:{self._control}",
+            f"advertised.listeners=CLIENTS://127.0.0.1:{self.port}",
+            "controller.listener.names=CONTROL", "inter.broker.listener.name=CLIENTS",
+            f"listener.security.protocol.map=CLIENTS:{self.protocol},CONTROL:PLAINTEXT",
+            f"log.dirs={self.data}", "auto.create.topics.enable=false",
+            "offsets.topic.replication.factor=1", "offsets.topic.num.partitions=1",
+            "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
+            "transaction.state.log.num.partitions=1", "log.retention.check.interval.ms=500",
+            "log.initial.task.delay.ms=500", *self.extra, "",
+        ]))  # fmt: skip
+        if not (self.data / "meta.properties").exists():
+            subprocess.run(
+                self._java("kafka.tools.StorageTool", "format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c",
+                           str(settings)),
+                check=True, capture_output=True,
+            )  # fmt: skip
+        return self._java("kafka.Kafka", str(settings))
+
+
+class RabbitMQ(Process):
+    """RabbitMQ, with a port mapper of its own: by itself it starts one that stays behind."""
+
+    name, program = "amqp", "rabbitmq-server"
+    _script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._names, self._others = free_port(), free_port()
+        self._mapper: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if not cls._script.exists():
+            return f"there is no {cls._script} here (Debian: rabbitmq-server)"
+        return None
+
+    def command(self) -> list[str]:
+        (self.folder / "plugins").write_text("[].")
+        (self.folder / "rabbit.conf").write_text("loopback_users.guest = true\n")
+        if self._mapper is None:
+            self._mapper = subprocess.Popen(
+                ["epmd", "-port", str(self._names), "-address", "127.0.0.1"],
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        return [str(self._script)]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "RUNNING_UNDER_SYSTEMD": "1",  # the server is our own child, and no script's
+            "HOME": str(self.folder), "ERL_EPMD_PORT": str(self._names),
+            "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_NODENAME": f"rota{self.port}@localhost",
+            "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1", "RABBITMQ_NODE_PORT": str(self.port),
+            "RABBITMQ_DIST_PORT": str(self._others), "RABBITMQ_MNESIA_BASE": str(self.data),
+            "RABBITMQ_LOGS": "-", "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "plugins"),
+            "RABBITMQ_PID_FILE": str(self.folder / "pid"),
+            "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbit"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}",
+        }  # fmt: skip
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
+            line.sendall(b"AMQP\x00\x00\x09\x01")
+            return line.recv(1) == b"\x01"
+
+    def stop(self) -> None:
+        super().stop()
+        if self._mapper is not None:
+            self._mapper.kill()
+            self._mapper.wait()
 
 
 class Nats(Process):
@@ -227,6 +338,7 @@ class Nats(Process):
         settings = self.folder / "nats.conf"
         settings.write_text(
             f'listen: "127.0.0.1:{self.port}"\n'
+            "max_payload: 8MB\n"
             f'jetstream {{ store_dir: "{self.data}", sync_interval: always }}\n'
         )
         return [self.found() or "", "-c", str(settings)]

@@ -1,4 +1,4 @@
-"""Messages become jobs exactly once: `python -m proof.triggers redis nats --messages 100000 --kills 20`.
+"""Messages become jobs exactly once: `python -m proof.triggers kafka --messages 100000 --kills 20`.
 
 Two workers read the stream, in processes of their own, and are killed (-9) over and over, the one that
 reads first; the broker is killed and restarted in the middle, and paused. Asked is: is there exactly
@@ -21,14 +21,16 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from proof.services import Nats, Process, Redis
+from proof.services import Kafka, Nats, Process, RabbitMQ, Redis
 from proof.takeover import Trial
 from proof.waiting import eventually
 from rota import App
 from rota.store.embedded import open_embedded
 
 app = App()
-SERVICES: dict[str, type[Process]] = {"redis": Redis, "nats": Nats}
+SERVICES: dict[str, type[Process]] = {
+    "redis": Redis, "nats": Nats, "kafka": Kafka, "rabbitmq": RabbitMQ,
+}  # fmt: skip
 
 
 @app.on(os.environ.get("TRIGGER_SOURCE", "redis://127.0.0.1:1/orders"), start="beginning")
@@ -46,14 +48,62 @@ class Outcome(msgspec.Struct):
 
 
 async def send(service: Process, numbers: range) -> None:
-    if isinstance(service, Redis):
-        from redis.asyncio import Redis as Client
+    """Send numbered messages, and return when the broker has said that it has each of them."""
+    await _SENDERS[type(service)](service, numbers)
 
-        async with Client(port=service.port) as client, client.pipeline(transaction=False) as pipe:
-            for number in numbers:
-                pipe.xadd("orders", {"body": msgspec.json.encode({"order": number})})
-            await pipe.execute()
-        return
+
+async def _send_redis(service: Process, numbers: range) -> None:
+    from redis.asyncio import Redis as Client
+
+    async with Client(port=service.port) as client, client.pipeline(transaction=False) as pipe:
+        for number in numbers:
+            pipe.xadd("orders", {"body": msgspec.json.encode({"order": number})})
+        await pipe.execute()
+
+
+async def _send_kafka(service: Process, numbers: range) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+    where = f"127.0.0.1:{service.port}"
+    admin = AIOKafkaAdminClient(bootstrap_servers=where)
+    await admin.start()
+    await admin.create_topics([NewTopic("orders", 4, 1)])  # which may be there
+    await admin.close()
+    async with AIOKafkaProducer(bootstrap_servers=where, enable_idempotence=True) as producer:
+        sent = []
+        for number in numbers:
+            body = msgspec.json.encode({"order": number})
+            sent.append(await producer.send("orders", body, partition=number % 4))
+        await asyncio.gather(*sent)
+
+
+async def _send_rabbitmq(service: Process, numbers: range) -> None:
+    import aio_pika
+
+    line = await aio_pika.connect(f"amqp://127.0.0.1:{service.port}/")
+    channel: Any = await eventually(lambda: _declared(line), what="the stream")
+    for start in range(numbers.start, numbers.stop, 500):
+        chunk = range(start, min(start + 500, numbers.stop))
+        body = [aio_pika.Message(msgspec.json.encode({"order": number})) for number in chunk]
+        exchange = channel.default_exchange
+        await asyncio.gather(*(exchange.publish(each, routing_key="orders") for each in body))
+    await line.close()
+
+
+async def _declared(line: Any) -> Any:
+    """Return a channel if the stream is there: some time after the broker's start, that is."""
+    from aio_pika.exceptions import ChannelNotFoundEntity
+
+    channel = await line.channel()
+    try:
+        await channel.declare_queue("orders", durable=True, arguments={"x-queue-type": "stream"})
+    except ChannelNotFoundEntity:
+        return None
+    return channel
+
+
+async def _send_nats(service: Process, numbers: range) -> None:
     import nats
 
     line = await nats.connect(service.url)
@@ -64,6 +114,11 @@ async def send(service: Process, numbers: range) -> None:
         body = [msgspec.json.encode({"order": number}) for number in chunk]
         await asyncio.gather(*(stream.publish("orders", each) for each in body))
     await line.close()
+
+
+_SENDERS = {
+    Redis: _send_redis, Nats: _send_nats, Kafka: _send_kafka, RabbitMQ: _send_rabbitmq,
+}  # fmt: skip
 
 
 async def run(name: str, messages: int, kills: int) -> Outcome:
@@ -119,6 +174,10 @@ async def run(name: str, messages: int, kills: int) -> Outcome:
                 messages, sum(times.values()), sum(times[n] == 0 for n in range(messages)),
                 sum(count > 1 for count in times.values()), killed, time.monotonic() - began,
             )  # fmt: skip
+    except AssertionError:
+        for log in sorted(folder.glob("node-*.log"), key=lambda path: path.stat().st_mtime)[-3:]:
+            print(log.name, log.read_text()[-3000:])
+        raise
     finally:
         trial.stop()
         service.stop()
@@ -136,7 +195,7 @@ async def _moves(connection: asyncpg.Connection) -> None:
             )
         )
 
-    await eventually(reads, 120, "a reader")
+    await eventually(reads, 600, "a reader")  # starting a node takes long on a busy machine
 
 
 def main() -> None:

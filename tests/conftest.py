@@ -40,10 +40,11 @@ _TABLES = (
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "duration_baseline",
     "job_log", "tally", "run_stats", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "user_account", "login_failure", "login_place", "oidc_login",
-    "installation", "trigger", "arrival", "sublane", "meter", "place", "allotment", "permit",
-    "fair_weight", "unique_key", "pool", "flow", "depth", "new_lane", "alert_mark", "saved_view",
-    "bulk_change", "share_service", "namespace", "map_member", "map_result", "map_chunk", "map",
-    "pending_step", "checkpoint", "run_signal", "step", "run", "workflow_step", "workflow",
+    "installation", "inbox_message", "inbox", "trigger", "sink", "arrival", "sublane", "meter",
+    "place", "allotment", "permit",
+    "fair_weight", "unique_key", "pool", "flow", "depth", "new_lane", "alert_mark", "maintenance",
+    "saved_view", "bulk_change", "share_service", "namespace", "map_member", "map_result", "map_chunk",
+    "map", "pending_step", "checkpoint", "run_signal", "step", "run", "workflow_step", "workflow",
 )  # fmt: skip
 
 TESTS = Path(__file__).parent

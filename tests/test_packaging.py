@@ -131,5 +131,5 @@ def test_the_server_needs_nothing_that_makes_up_test_data() -> None:
 def test_no_pin_names_where_it_came_from() -> None:
     for path in (ROOT / "requirements").glob("*.txt"):
         for line in path.read_text("utf-8").splitlines():
-            pin = r"[\w.-]+==[\w.+!]+( \\)?|    --hash=sha256:[0-9a-f]{64}( \\)?"
+            pin = r"[\w.-]+(\[[\w,]+\])?==[\w.+!]+( \\)?|    --hash=sha256:[0-9a-f]{64}( \\)?"
             assert line.startswith("#") or re.fullmatch(pin, line), line

@@ -30,6 +30,7 @@ from rota.operations.endpoint_push import EndpointTask
 from rota.operations.map_streams import map_stream
 from rota.operations.rota import Rota
 from rota.operations.schedule_changes import Change
+from rota.operations.sinks import SinkStart, make_sink
 from rota.operations.triggers import Message, Start, make_trigger
 from rota.run_handle import RunHandle
 from rota.store.endpoints import StoredEndpoint
@@ -85,6 +86,7 @@ class App(Extensions):
         self.nodes = self.rota.nodes
         self.pools = self.rota.pools
         self.alerts = self.rota.alerts
+        self.maintenance = self.rota.maintenance
         self.bulk = self.rota.bulk
         self.views = self.rota.views
         self.registry = self.rota.registry
@@ -98,6 +100,7 @@ class App(Extensions):
         self.runs = self.rota.runs
         self.signals = self.rota.signals
         self.triggers = self.rota.triggers
+        self.sinks = self.rota.sinks
 
     @functools.cached_property
     def sync(self) -> SyncApp:
@@ -509,15 +512,17 @@ class App(Extensions):
         self, source: str, *, name: str | None = None,
         where: Callable[[Message], bool] | None = None,
         arguments: Callable[[Message], Mapping[str, Any]] | None = None,
-        start: Start = "new", batch: int = 500,
+        start: Start = "new", batch: int = 500, secret: str | Sequence[str] = (),
     ) -> TaskDecorator:  # fmt: skip
         """Run a function or a task for each message of a broker's stream, exactly one job each.
 
         ``@app.on("redis://localhost/orders")`` decorates a function or task. Workers read the stream.
 
         Args:
-            source: ``redis://host:port/STREAM`` or ``nats://host:port/STREAM``, with ``+tls``,
-                ``user:password@`` and options as needed.
+            source: ``redis://host:port/STREAM``, ``nats://host:port/STREAM``,
+                ``kafka://host:port,host:port/TOPIC`` or ``amqp://host:port/STREAM``, with ``+tls``,
+                ``user:password@`` and options as needed; or ``http:rota``, ``http:github`` or
+                ``http:stripe`` for signed requests.
             name: the trigger's name; the task's by default.
             where: a function of the `Message`; where it returns false, no job is made.
             arguments: a function of the `Message` that returns the arguments by name; by default the
@@ -525,6 +530,8 @@ class App(Extensions):
             start: where a new trigger begins: with what comes after its first start (``new``), or
                 with what is there already (``beginning``).
             batch: the most messages that one transaction turns into jobs.
+            secret: of a source ``http:rota``, ``http:github`` or ``http:stripe``: what the sender signs
+                with; several, while it is changed.
         """
 
         def declare(function: Any) -> Any:
@@ -532,7 +539,14 @@ class App(Extensions):
             if not isinstance(task, Task):
                 task = self._register(function, None, TaskOptions())
             spec = make_trigger(
-                source, task.name, name, where=where, arguments=arguments, start=start, batch=batch
+                source,
+                task.name,
+                name,
+                secret,
+                where=where,
+                arguments=arguments,
+                start=start,
+                batch=batch,
             )
             if spec.name in self.triggers.declared:
                 raise ConfigError(f"two triggers are named {spec.name!r}", field="name")
@@ -540,6 +554,28 @@ class App(Extensions):
             return task
 
         return declare
+
+    def sink(
+        self, target: str, *, name: str | None = None, kinds: Sequence[str] = (),
+        queues: Sequence[str] = (), tasks: Sequence[str] = (), start: SinkStart = "new",
+    ) -> None:  # fmt: skip
+        """Send events to a topic of a broker, at least once, as CloudEvents. Workers send them.
+
+        Args:
+            target: ``redis://host:port/STREAM``, ``nats://host:port/SUBJECT``,
+                ``kafka://host:port/TOPIC`` or ``amqp://host:port/EXCHANGE``, with ``+tls``,
+                ``user:password@`` and options as needed.
+            name: the sink's name; the topic's by default.
+            kinds: the kinds of events, as webhooks have them; all by default.
+            queues: only events of these queues and their jobs.
+            tasks: only events of these tasks.
+            start: where a new sink begins: with events after its first start (``new``), or with all
+                that are kept (``beginning``).
+        """
+        spec = make_sink(target, name, kinds, queues, tasks, start)
+        if spec.name in self.sinks.declared:
+            raise ConfigError(f"two sinks are named {spec.name!r}", field="name")
+        self.sinks.declared[spec.name] = spec
 
     async def schedule(
         self, name: str, task: Task[..., Any] | Workflow | str = "", **settings: Any

@@ -18,7 +18,7 @@ from rota.errors import ConfigError
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 _SECRET_FIELDS = frozenset({
     "database_url", "database_password", "read_url", "encryption_keys", "oidc_client_secret",
-    "coordination", "smtp_url",
+    "coordination", "smtp_url", "dispatch", "dispatch_secret",
 })  # fmt: skip
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -112,6 +112,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int = 128  # fixed when the schema is made; 1: a single leader
     # Who shares the shards out: etcd://host:port,..., zookeeper://..., consul://...; None: PostgreSQL
     coordination: str | None = None
+    # The broker by which relays reach workers that have no way to the database: redis://host:6379, ...
+    dispatch: str | None = None
+    dispatch_secret: str | None = None  # of relays and workers; after a comma, the one before it
     # The seconds after which an idle worker polls without a hint.
     poll: float = 5.0
 
@@ -168,9 +171,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     session_hours: float = 12.0
     link_minutes: float = 10.0  # how long the one-time link of `rota login` is good for
     audit_days: int = 365
+    status_page: bool = False  # /status for everybody, with no names and no numbers
     oidc_issuer: str | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None
+    oidc_groups: str = ""  # JSON: roles of the provider's groups; then the provider decides
+    oidc_groups_claim: str = "groups"
 
     # What workers send e-mail by, for events: smtps://user:password@mail.example.com:465.
     smtp_url: str | None = None

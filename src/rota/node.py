@@ -46,15 +46,15 @@ from rota.worker.webhook_delivery import enable_webhooks
 
 log = logging.getLogger("rota.node")
 
-Role = Literal["scheduler", "worker", "server"]
+Role = Literal["scheduler", "worker", "server", "relay"]
 ROLES: tuple[Role, ...] = ("scheduler", "worker")  # the default
 _ADVANCE_SECONDS = 0.25  # between looks for runs to advance
 _LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
-_KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
+_KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server", "relay")
 
 
 class ServerRole(Protocol):
-    """The HTTP server. Made by the caller: a node doesn't depend on how."""
+    """The HTTP server, or a relay. Made by the caller: a node doesn't depend on how."""
 
     async def start(self) -> None: ...
 
@@ -75,6 +75,7 @@ class Node:
         coordination: who shares the shards out among schedulers; if not given, the setting
             `coordination` says, and PostgreSQL otherwise.
         server: what its role ``server`` is, `rota.server.serving.Server(app)`.
+        relay: what its role ``relay`` is, `rota.server.dispatch.relay.Relay(app)`.
     """
 
     waits_for_database: ClassVar[bool] = True  # whether run() does, at its start
@@ -87,11 +88,13 @@ class Node:
         capabilities: Sequence[str] = (),
         coordination: Coordination | None = None,
         server: ServerRole | None = None,
+        relay: ServerRole | None = None,
     ) -> None:
         self.app = app
         self.server = server
+        self.relay = relay
         self._coordination = coordination
-        self.roles = _checked_roles(roles, server)
+        self.roles = _checked_roles(roles, server, relay)
         self._served = ServedQueues(_checked_queues(queues), capabilities)
         for capability in capabilities:
             check_name("capability", capability)
@@ -144,12 +147,16 @@ class Node:
                 self._undo.push_async_callback(self.server.stop)
                 await self.server.start()
                 self._serving = True
+            if "relay" in self.roles and self.relay is not None:
+                self._undo.push_async_callback(self.relay.stop)
+                await self.relay.start()
             # Our own start may block the loop for a moment. From here on a job that blocks it is
             # stopped: so no job begins before.
             self._heartbeat.watch()
             if self.worker_role is not None:
                 self.worker_role.start()
                 self._start_triggers(database)
+                self._start_sinks(database)
         except BaseException:
             await self._undo.aclose()
             raise
@@ -190,6 +197,18 @@ class Node:
             reader = TriggerReader(self.app, database, self._heartbeat, spec)
             self._undo.push_async_callback(reader.leave)
             self._tick(reader)
+
+    def _start_sinks(self, database: Database) -> None:
+        """Send events to the topics of brokers that the app's code names, if it names any."""
+        if not self.app.sinks.declared:
+            return
+        from rota.worker.outbox import Outbox
+
+        assert self._heartbeat is not None
+        for spec in self.app.sinks.declared.values():
+            outbox = Outbox(self.app, database, self._heartbeat, spec)
+            self._undo.push_async_callback(outbox.leave)
+            self._tick(outbox)
 
     def _tick(self, *services: Service) -> None:
         for service in services:
@@ -263,6 +282,9 @@ class Node:
             checks.append(check("shards", joined, reason))
         if "server" in self.roles:
             checks.append(check("server", self._serving, "it does not listen yet"))
+        if "relay" in self.roles and self.relay is not None:
+            reaches = bool(getattr(self.relay, "reaches_broker", True))
+            checks.append(check("broker", reaches, "the broker does not answer"))
         return Report.of(self.roles, checks)
 
     # -- stopping
@@ -332,7 +354,9 @@ class Node:
             await self.stop()
 
 
-def _checked_roles(roles: Sequence[Role], server: ServerRole | None) -> tuple[Role, ...]:
+def _checked_roles(
+    roles: Sequence[Role], server: ServerRole | None, relay: ServerRole | None
+) -> tuple[Role, ...]:
     for role in roles:
         if role not in _KNOWN_ROLES:
             raise ConfigError(f"role {role!r} is not one of: {', '.join(_KNOWN_ROLES)}")
@@ -340,6 +364,11 @@ def _checked_roles(roles: Sequence[Role], server: ServerRole | None) -> tuple[Ro
         raise ConfigError(
             "a node with the role server needs one: Node(app, ..., server=Server(app)), "
             "from rota.server.serving"
+        )
+    if "relay" in roles and relay is None:
+        raise ConfigError(
+            "a node with the role relay needs one: Node(app, ..., relay=Relay(app)), "
+            "from rota.server.dispatch.relay"
         )
     return tuple(dict.fromkeys(roles))
 

@@ -46,6 +46,13 @@ def sign(secret: str, body: bytes, at: int) -> str:
     return f"t={at},v1={_digest(secret, body, at)}"
 
 
+def sign_message(secret: str, delivery: str, body: bytes, at: int) -> str:
+    """Return the signature of a message to a trigger, for senders: `delivery` is the id of the message,
+    which the header `Rota-Delivery` has; `at` is now, in seconds since 1970.
+    """
+    return sign(secret, f"{delivery}.".encode() + body, at)
+
+
 def verify(
     secret: str, header: str, body: bytes, now: float, tolerance: float = _TOLERANCE
 ) -> bool:

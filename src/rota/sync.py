@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NewEndpoint,
         NewWebhook,
         RetryNumbers,
+        SinkStatus,
         TriggerStatus,
         Webhook,
     )
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
         LimitHolder,
         LimitStatus,
         LogLine,
+        MaintenanceWindow,
         ManyChanged,
         NodeJob,
         NodeStatus,
@@ -648,6 +650,40 @@ class SyncAlerts(_Shell):
     def restore(self, key: str) -> None:
         """Forget that an alert was acknowledged or silenced."""
         self._run(lambda: self._own.restore(key), "restore")
+
+
+class SyncMaintenance(_Shell):
+    """`app.sync.maintenance`"""
+
+    def list(self) -> Sequence[MaintenanceWindow]:
+        """List maintenance windows: open, planned, and those that ended within a day."""
+        done: Sequence[MaintenanceWindow] = self._run(lambda: self._own.list(), "list")
+        return done
+
+    def get(self, name: str) -> MaintenanceWindow:
+        """Return one window."""
+        done: MaintenanceWindow = self._run(lambda: self._own.get(name), "get")
+        return done
+
+    def put(
+        self,
+        name: str,
+        *,
+        start: datetime | None = None,
+        time: str | float = "1h",
+        kinds: Sequence[str] = (),
+        note: str = "",
+    ) -> MaintenanceWindow:
+        """Define a window, or change it: people are told of no events until it has ended."""
+        done: MaintenanceWindow = self._run(
+            lambda: self._own.put(name, start=start, time=time, kinds=kinds, note=note), "put"
+        )
+        return done
+
+    def delete(self, name: str) -> MaintenanceWindow:
+        """End a window now, or take back one that is planned. Returns it as it was."""
+        done: MaintenanceWindow = self._run(lambda: self._own.delete(name), "delete")
+        return done
 
 
 class SyncBulk(_Shell):
@@ -1422,6 +1458,39 @@ class SyncTriggers(_Shell):
         return done
 
 
+class SyncSinks(_Shell):
+    """`app.sync.sinks`"""
+
+    def list(self) -> builtins.list[SinkStatus]:
+        """List the sinks of the namespace."""
+        done: builtins.list[SinkStatus] = self._run(lambda: self._own.list(), "list")
+        return done
+
+    def get(self, name: str) -> SinkStatus:
+        done: SinkStatus = self._run(lambda: self._own.get(name), "get")
+        return done
+
+    def pause(self, name: str) -> SinkStatus:
+        """Send nothing until it is resumed. Events wait, for as long as events are kept."""
+        done: SinkStatus = self._run(lambda: self._own.pause(name), "pause")
+        return done
+
+    def resume(self, name: str) -> SinkStatus:
+        """Go on where it was paused."""
+        done: SinkStatus = self._run(lambda: self._own.resume(name), "resume")
+        return done
+
+    def rewind(self, name: str, to: str | None = None) -> SinkStatus:
+        """Send events again that come after a position."""
+        done: SinkStatus = self._run(lambda: self._own.rewind(name, to), "rewind")
+        return done
+
+    def remove(self, name: str) -> SinkStatus:
+        """Forget a sink and its position. While code declares it, it is made anew."""
+        done: SinkStatus = self._run(lambda: self._own.remove(name), "remove")
+        return done
+
+
 class SyncApp(_Shell):
     """`app.sync`: the verbs of an app, for synchronous code."""
 
@@ -1433,6 +1502,7 @@ class SyncApp(_Shell):
         self.nodes = SyncNodes(app.nodes, "app.sync.nodes")
         self.pools = SyncPools(app.pools, "app.sync.pools")
         self.alerts = SyncAlerts(app.alerts, "app.sync.alerts")
+        self.maintenance = SyncMaintenance(app.maintenance, "app.sync.maintenance")
         self.bulk = SyncBulk(app.bulk, "app.sync.bulk")
         self.views = SyncViews(app.views, "app.sync.views")
         self.registry = SyncRegistry(app.registry, "app.sync.registry")
@@ -1446,6 +1516,7 @@ class SyncApp(_Shell):
         self.runs = SyncRuns(app.runs, "app.sync.runs")
         self.signals = SyncSignals(app.signals, "app.sync.signals")
         self.triggers = SyncTriggers(app.triggers, "app.sync.triggers")
+        self.sinks = SyncSinks(app.sinks, "app.sync.sinks")
 
     def map(
         self,

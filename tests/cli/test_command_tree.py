@@ -103,10 +103,12 @@ def test_a_listing_is_the_same_in_json_and_yaml(path: str, environ: dict[str, st
 
 def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues limits", "queues list", "nodes list", "events",
-            "audit", "users list", "tokens list", "sessions list", "namespaces list", "webhooks list",
-            "endpoints list", "shards", "encrypt", "jobs dead", "workflows list", "runs list",
+            "audit list", "users list", "tokens list", "sessions list", "namespaces list",
+            "webhooks list", "endpoints list", "shards", "encrypt", "jobs dead", "workflows list",
+            "runs list",
             "signals list", "profiles list", "tasks list", "triggers list", "alerts list",
-            "jobs changes", "pools list"} == set(LISTS)  # fmt: skip
+            "jobs changes", "pools list",
+            "maintenance list", "sinks list"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))

@@ -55,7 +55,7 @@ async def encrypted(make_app) -> App:
 @pytest.fixture
 async def tasks(make_app) -> AsyncIterator[App]:
     """The same with tasks, to be run by a node."""
-    settings = make_app(encryption_keys=OLD, poll=0.2).settings
+    settings = make_app(encryption_keys=OLD, poll=0.2, port=0).settings
     async with secret_tasks.app.using(settings):
         await set_encrypted(secret_tasks.app)
         yield secret_tasks.app

@@ -60,6 +60,8 @@ def test_public_routes_are_these():
         "GET /rota.css", "GET /rota.js", "GET /palette.js", "GET /icon.svg",
         "POST /login/password", "GET /login/oidc", "GET /login/oidc/callback",
         "POST /v1/jobs/{job_id}/callback",  # it has a key of its own
+        "GET /status", "GET /status.json",  # 404 unless somebody has switched them on
+        "POST /v1/triggers/{name}/messages",  # it is signed
     }  # fmt: skip
 
 
@@ -185,6 +187,8 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await tenant.pools.put("large", max_slots=1)
     store = await server.app.store()
     await store.database.fetch("declare_trigger", namespace, "paid", "greet", "redis://r/x")
+    await store.database.fetch("declare_sink", namespace, "out", "redis://r/y")
+    await tenant.maintenance.put("move")
     await tenant.endpoints.add("pushed", "https://example.com/pushed")
     await tenant.webhooks.add("https://example.com/told")
     await tenant.workflows.put(
@@ -234,7 +238,9 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("dead", "fingerprint"): groups[0]["fingerprint"] if groups else "none",
         ("queues", "name"): "mail",
         ("pools", "name"): "large",
+        ("maintenance", "name"): "move",
         ("triggers", "name"): "paid",
+        ("sinks", "name"): "out",
         ("tasks", "name"): "pushed",
         ("schedules", "name"): "nightly",
         ("namespaces", "name"): namespace,
@@ -263,7 +269,7 @@ async def everything(server: LiveServer) -> dict[str, list[str]]:
     """All rows of all tables of tenants, as text."""
     tables = ("future", "present", "past", "dead", "queue", "schedule", "api_token", "namespace",
               "node", "signal", "audit", "endpoint", "webhook", "session", "pool", "trigger",
-              "saved_view")  # fmt: skip
+              "sink", "maintenance", "saved_view")  # fmt: skip
     return {
         table: sorted(row[0] for row in await query(
             server, f"select (to_jsonb(t) - 'last_used_at')::text from {{}}.{table} as t"

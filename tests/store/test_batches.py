@@ -192,7 +192,7 @@ async def test_looks_at_what_is_held_read_no_more_than_their_bound(
         "count_suspects": (1, (node.id, 0, 0)),
         "has_overruns": (1, (1.0, 0.0)),
         "take_overruns": (1, (1.0, 200, 0.0)),
-        "held_of_worker": (2, (node.id, None, [], [])),
+        "held_of_worker": (2, (node.id, None, [], [], None)),
         "close_finished": (1, (node.id, [token])),
     }
     async with hot.connection() as connection:

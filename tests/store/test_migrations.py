@@ -75,6 +75,7 @@ async def test_nothing_outside_the_schema_is_made(app, schema, connection):
         " union all select n.nspname || '.' || p.proname from pg_proc as p"
         " join pg_namespace as n on n.oid = p.pronamespace"
         " where n.nspname not like 'pg_%' and n.nspname <> $1 and n.nspname not like 'rota_test_%'"
+        " order by 1"
     )
     before = await connection.fetch(query, schema)
     await app.migrate()

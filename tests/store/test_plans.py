@@ -54,7 +54,8 @@ ARGUMENTS = {
     "has_overruns": "1.0, 86400.0",
     "take_overruns": "1.0, 200, 86400.0",
     "note_alive": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
-    "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint]",
+    "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint], null",
+    "offered_to_worker": f"'{NODE}', 'default', array['{NIL}'::uuid], array[1::bigint]",
     "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "cancels_of": f"'{NODE}'",
     "moved_on": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
@@ -75,7 +76,7 @@ BY_BATCH = {"batch_parts", "held_jobs", "close_parts"}
 BY_ID = {
     "held_for_finish", "cancels_of", "moved_on", "check_lease", "begin_effect", "log_so_far",
     "cancel_jobs", "held_of_worker", "close_finished", "renew_worker", "count_suspects",
-    "has_overruns", "take_overruns",
+    "has_overruns", "take_overruns", "offered_to_worker",
 }  # fmt: skip
 
 

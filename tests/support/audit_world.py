@@ -24,10 +24,10 @@ from tests.support.api import fail_jobs
 _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
-    "trigger",
+    "trigger", "sink",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
     "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
-    "pool", "depth",
+    "pool", "depth", "maintenance",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
@@ -44,6 +44,7 @@ class World:
         database = (await app.store()).database
         source = ("orders", "charge", "redis://localhost:6379/orders")
         await database.fetch("declare_trigger", app.settings.namespace, *source)
+        await database.fetch("declare_sink", app.settings.namespace, "out", "redis://localhost/out")
         for each in ("one", "two", "three"):
             named[each] = str((await app.submit(each, {}, delay=3600)).id)
         await app.submit("greet", {}, queue="mail", delay=3600)

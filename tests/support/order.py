@@ -4,7 +4,7 @@ from __future__ import annotations
 
 # Those that take more than about ten seconds, the longest first.
 LONGEST_FIRST = (
-    "test_docs", "integrations/test_django",
+    "test_docs", "worker/test_triggers", "worker/test_sinks", "integrations/test_django",
     "server/dashboard/test_browser", "test_faults", "cli/test_processes",
     "worker/test_process_runner", "cli/test_schedules", "store/test_database_errors", "test_typing",
     "test_fastapi_shop", "cli/test_dev_isolation", "proof/test_cost", "store/test_restore",
@@ -38,6 +38,10 @@ SLOW = (
     "server/dashboard/test_without_script", "server/identity/test_oidc", "server/test_reading",
     "store/test_connections", "store/test_database_roles", "store/test_embedded",
     "store/test_grants", "store/test_restore", "worker/test_commands", "worker/test_triggers",
+    "cli/test_dispatched", "runtime/test_dispatch_brokers", "server/dispatch/test_calls",
+    "worker/test_dispatch",
+    "test_broker_worker",
+    "worker/test_kafka_triggers", "worker/test_rabbitmq_triggers", "worker/test_sinks",
     # Many or large
     "cli/test_command_tree", "cli/test_commands", "core/time/test_oracle", "lib/test_display",
     "lib/test_failpoints", "operations/test_audit", "operations/test_map_streams",

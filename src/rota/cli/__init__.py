@@ -27,6 +27,7 @@ from rota.cli import (
     history,
     job_logs,
     login,
+    maintenance,
     namespaces,
     pool,
     pools,
@@ -42,6 +43,7 @@ from rota.cli import (
     schedule_import,
     sessions,
     signals,
+    sinks,
     submit,
     tasks,
     tokens,
@@ -161,6 +163,7 @@ cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
 cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
 cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
+cli.add_typer(maintenance.group, name="maintenance", rich_help_panel=_DAILY)
 cli.add_typer(pools.group, name="pools", rich_help_panel=_DAILY)
 cli.add_typer(alerts.group, name="alerts", rich_help_panel=_DAILY)
 cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
@@ -176,6 +179,7 @@ cli.add_typer(cluster.nodes, name="nodes", rich_help_panel=_OPERATING)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
 cli.add_typer(triggers.group, name="triggers", rich_help_panel=_OPERATING)
+cli.add_typer(sinks.group, name="sinks", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 
 command(cli, "login", _ADMINISTERING)(login.login)
@@ -186,7 +190,7 @@ cli.add_typer(tokens.group, name="tokens", rich_help_panel=_ADMINISTERING)
 cli.add_typer(namespaces.group, name="namespaces", rich_help_panel=_ADMINISTERING)
 command(cli, "encrypt", _ADMINISTERING, database_only=True)(encrypt.encrypt)
 command(cli, "grants", _ADMINISTERING, database_only=True)(grants.grants)
-command(cli, "audit", _ADMINISTERING)(audit.list_changes)
+cli.add_typer(audit.group, name="audit", rich_help_panel=_ADMINISTERING)
 
 command(cli, "completion", _OTHER)(completion)
 command(cli, "version", _OTHER, database_only=True)(version)

@@ -66,7 +66,7 @@ def start(
     ] = None,
     role: Annotated[
         list[str] | None,
-        option("scheduler, worker or server. Repeatable. (default: scheduler and worker)",
+        option("scheduler, worker, server or relay. Repeatable. (default: scheduler and worker)",
                metavar="ROLE"),
     ] = None,
     queue: Annotated[
@@ -82,6 +82,11 @@ def start(
     ] = None,
     processes: Annotated[
         int | None, option("Number of child processes for plain functions.", min=1)
+    ] = None,
+    dispatch: Annotated[
+        str | None,
+        option("Take jobs from a broker, without the database, by way of a relay. Only the role "
+               "worker. (default: ROTA_DISPATCH)", metavar="URL"),
     ] = None,
     allow_commands: AllowCommands = False,
     host: Annotated[
@@ -102,19 +107,24 @@ def start(
     from rota.cli.live import LoggedNode
     from rota.node import ROLES
 
+    dispatch = dispatch or os.environ.get("ROTA_DISPATCH")
+    by_broker = dispatch is not None and (role or ["worker"]) == ["worker"]
     log_fields = logs.configure(log_level, "json" if session.screen.structured else log_format)
     app = _app_of(session, reference, role or ROLES)
     logs.apply_level(log_level)
     log_fields.redactor.learn(secrets_of(app.settings))
     app.settings = app.settings.replace(
         **given(
-            concurrency=concurrency, processes=processes, host=host, port=port,
+            concurrency=concurrency, processes=processes, host=host, port=port, dispatch=dispatch,
             insecure_public=insecure_public or None,
         )
     )  # fmt: skip
     _allow_commands(app, allow_commands)
     queues = dict(_parse_queue(text) for text in queue or [])
     act_as(local_actor("python"))
+    if by_broker:
+        _run_by_broker(session, app, queues, capability or [], log_fields)
+        return
 
     async def run() -> None:
         roles = cast("list[Role]", role) or ROLES
@@ -123,12 +133,37 @@ def start(
             from rota.server.serving import Server
 
             server = Server(app)
+        relay: ServerRole | None = None
+        if "relay" in roles:
+            from rota.server.dispatch.relay import Relay
+
+            relay = Relay(app)
         kind = LoggedNode
         if os.environ.get("ROTA_SUPERVISED"):
             from rota.cli.supervised import SupervisedNode
 
             kind = SupervisedNode
-        node = kind(app, roles, queues, capability or [], server=server)
+        node = kind(app, roles, queues, capability or [], server=server, relay=relay)
+        log_fields.node = lambda: node.id
+        await node.run()
+
+    session.run(run())
+
+
+def _run_by_broker(
+    session: Session, app: App, queues: dict[str, int | None], capabilities: Sequence[str],
+    log_fields: logs.LogFields,
+) -> None:  # fmt: skip
+    """Run a worker that takes its jobs from a broker."""
+    from rota.cli.dispatched import LoggedDispatchedNode
+
+    if any(limit is not None for limit in queues.values()):
+        raise ConfigError(
+            "--queue NAME=LIMIT needs the database: with --dispatch, give the name only"
+        )
+
+    async def run() -> None:
+        node = LoggedDispatchedNode(app, list(queues), capabilities)
         log_fields.node = lambda: node.id
         await node.run()
 

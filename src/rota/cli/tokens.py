@@ -9,6 +9,7 @@ import typer
 
 from rota.cli.options import AllNamespaces, TokenRole, Yes, argument, duration, option
 from rota.cli.session import Session, callback, command
+from rota.core.administration import TokenInfo
 
 group = typer.Typer(help="Manage API tokens.")
 
@@ -29,13 +30,18 @@ def list_tokens(
         (
             (
                 f"rota_{token.prefix}_...", token.name, token.namespace, token.role,
-                ", ".join(token.tasks or token.scopes) or "all", _moment(token.expires_at, "never"),
+                _limits(token), _moment(token.expires_at, "never"),
                 _moment(token.last_used_at, "-"), "revoked" if token.revoked_at else "",
             )
             for token in tokens
         ),
         whole=["token"],
     )  # fmt: skip
+
+
+def _limits(token: TokenInfo) -> str:
+    limits = [*token.tasks, *(f"queue {queue}" for queue in token.queues)]
+    return ", ".join(limits or token.scopes) or "all"
 
 
 def _moment(at: datetime | None, otherwise: str) -> str:
@@ -55,6 +61,10 @@ def create(
         list[str] | None,
         option("Limit it to submitting jobs of a task; mail.* for several. Repeatable."),
     ] = None,
+    queue: Annotated[
+        list[str] | None,
+        option("Limit it to submitting jobs to a queue; mail.* for several. Repeatable."),
+    ] = None,
     expires: Annotated[
         float | None, duration("Time until it expires: 90d, 12h. (default: never)")
     ] = None,
@@ -68,7 +78,7 @@ def create(
         session.installation.tokens.create(
             name, namespace=session.app.settings.namespace, everywhere=all_namespaces, role=role,
             scopes=scope or (), tasks=task or (), expires_in=expires,
-            submits_per_second=submits_per_second,
+            submits_per_second=submits_per_second, queues=queue or (),
         )
     )  # fmt: skip
     session.screen.answer(created, created.token)

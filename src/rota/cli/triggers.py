@@ -19,15 +19,16 @@ _Name = Annotated[str, argument("NAME", "Name of the trigger.")]
 @command(group, "list")
 def list_triggers(session: Session) -> None:
     """List the triggers of the namespace, with their lag and what became of their messages."""
+    triggers = session.run(session.app.triggers.list())
     session.screen.listing(
-        session.run(session.app.triggers.list()),
+        triggers,
         'No triggers. Code declares them: @app.on("redis://host/STREAM")',
         ("name", "task", "source", "state", "lag", "jobs", "skipped", "dead", "read"),
         (
             (each.name, each.task, each.source, _state(each),
              "-" if each.lag is None else f"{each.lag:,}", f"{each.jobs:,}", f"{each.skipped:,}",
              f"{each.dead:,}", relative(each.moved_at, session.now) if each.moved_at else "never")
-            for each in session.run(session.app.triggers.list())
+            for each in triggers
         ),
         whole=["name"], right=["lag", "jobs", "skipped", "dead"],
     )  # fmt: skip

@@ -27,13 +27,14 @@ from rota.client.administration import (
     Endpoints,
     Namespaces,
     Sessions,
+    Sinks,
     Tokens,
     Triggers,
     Users,
     Webhooks,
 )
 from rota.client.bulk import JobsRefused
-from rota.client.cluster import Alerts, Bulk, Dead, Events, Nodes, Pools, Queues, Tasks
+from rota.client.cluster import Alerts, Bulk, Dead, Events, Maintenance, Nodes, Pools, Queues, Tasks
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
@@ -96,6 +97,7 @@ class _Client(Resource[C]):
         self.queues = Queues(connection)
         self.pools = Pools(connection)
         self.alerts = Alerts(connection)
+        self.maintenance = Maintenance(connection)
         self.bulk = Bulk(connection)
         self.nodes = Nodes(connection)
         self.tasks = Tasks(connection)
@@ -104,6 +106,7 @@ class _Client(Resource[C]):
         self.signals = Signals(connection)
         self.endpoints = Endpoints(connection)
         self.triggers = Triggers(connection)
+        self.sinks = Sinks(connection)
         self.webhooks = Webhooks(connection)
         self.tokens = Tokens(connection)
         self.users = Users(connection)

@@ -22,6 +22,7 @@ from rota.core.administration import (
     NewEndpoint,
     NewWebhook,
     OpenSession,
+    SinkStatus,
     TokenInfo,
     TriggerStatus,
     Webhook,
@@ -100,6 +101,41 @@ class Triggers(Resource[C]):
         return send("DELETE", _path("triggers", name), TriggerStatus)
 
 
+class Sinks(Resource[C]):
+    """`client.sinks`: topics of brokers that events go to."""
+
+    @call
+    def list(self) -> Exchange[wire.SinkList]:
+        """List the sinks, with how far they were sent to."""
+        return fetch("/v1/sinks", wire.SinkList)
+
+    @call
+    def get(self, name: str) -> Exchange[SinkStatus]:
+        """Return a sink."""
+        return fetch(_path("sinks", name), SinkStatus)
+
+    @call
+    def pause(self, name: str) -> Exchange[SinkStatus]:
+        """Pause a sink: events wait, for as long as events are kept."""
+        return send("POST", _path("sinks", name, "pause"), SinkStatus, repeatable=True)
+
+    @call
+    def resume(self, name: str) -> Exchange[SinkStatus]:
+        """Resume a sink where it was paused."""
+        return send("POST", _path("sinks", name, "resume"), SinkStatus, repeatable=True)
+
+    @call
+    def rewind(self, name: str, to: str | None = None) -> Exchange[SinkStatus]:
+        """Send the events after a position again; by default all that are kept. It is not repeated
+        when a response is lost."""
+        return send("POST", _path("sinks", name, "rewind"), SinkStatus, {"to": to})
+
+    @call
+    def remove(self, name: str) -> Exchange[SinkStatus]:
+        """Remove a sink and its position."""
+        return send("DELETE", _path("sinks", name), SinkStatus)
+
+
 class Webhooks(Resource[C]):
     """`client.webhooks`: where events are sent."""
 
@@ -168,14 +204,14 @@ class Tokens(Resource[C]):
     def create(
         self, name: str, *, role: str = "viewer", scopes: Sequence[str] = (),
         tasks: Sequence[str] = (), expires_at: datetime | None = None, everywhere: bool = False,
-        submits_per_second: float | None = None,
+        submits_per_second: float | None = None, queues: Sequence[str] = (),
     ) -> Exchange[CreatedToken]:  # fmt: skip
         """Create a token that can do no more than this client's. It is not repeated when a response is
         lost: revoke what you don't know."""
         body = {
             "name": name, "role": role, "scopes": scopes, "tasks": tasks,
             "expires_at": expires_at, "everywhere": everywhere,
-            "submits_per_second": submits_per_second,
+            "submits_per_second": submits_per_second, "queues": queues,
         }  # fmt: skip
         return send("POST", "/v1/tokens", CreatedToken, body)
 

@@ -24,6 +24,7 @@ from rota.model import (
     FairShare,
     LimitHolder,
     LimitStatus,
+    MaintenanceWindow,
     ManyChanged,
     NodeStatus,
     PoolStatus,
@@ -224,6 +225,34 @@ class Alerts(Resource[C]):
     def restore(self, key: str) -> Exchange[None]:
         """Forget that an alert was acknowledged or silenced."""
         return order("POST", "/v1/alerts:restore", {"key": key}, repeatable=False)
+
+
+class Maintenance(Resource[C]):
+    """`client.maintenance`: times in which people are not told of events."""
+
+    @call
+    def list(self) -> Exchange[Sequence[MaintenanceWindow]]:
+        """List maintenance windows: open, planned, and those that ended within a day."""
+        return (yield from fetch("/v1/maintenance", wire.MaintenanceList)).items
+
+    @call
+    def get(self, name: str) -> Exchange[MaintenanceWindow]:
+        """Return a maintenance window."""
+        return fetch(_path("maintenance", name), MaintenanceWindow)
+
+    @call
+    def put(
+        self, name: str, *, start: datetime | None = None, time: str = "1h",
+        kinds: Sequence[str] = (), note: str = "",
+    ) -> Exchange[MaintenanceWindow]:  # fmt: skip
+        """Define a window, or change it: people are told of no events until it has ended."""
+        body = {"start": start, "for": time, "kinds": kinds, "note": note}
+        return send("PUT", _path("maintenance", name), MaintenanceWindow, body, repeatable=True)
+
+    @call
+    def delete(self, name: str) -> Exchange[MaintenanceWindow]:
+        """End a window now, or take back one that is planned."""
+        return send("DELETE", _path("maintenance", name), MaintenanceWindow)
 
 
 class Bulk(Resource[C]):

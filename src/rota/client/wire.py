@@ -13,7 +13,14 @@ from uuid import UUID
 
 import msgspec
 
-from rota.core.administration import EndpointStatus, Namespace, TriggerStatus, User, Webhook
+from rota.core.administration import (
+    EndpointStatus,
+    Namespace,
+    SinkStatus,
+    TriggerStatus,
+    User,
+    Webhook,
+)
 from rota.core.signature import Signature
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
@@ -32,6 +39,7 @@ from rota.model import (
     JobSummary,
     LimitHolder,
     LimitStatus,
+    MaintenanceWindow,
     MapMember,
     NodeStatus,
     PoolStatus,
@@ -200,6 +208,10 @@ class EndpointList(msgspec.Struct, frozen=True):
     items: Sequence[EndpointStatus]
 
 
+class SinkList(msgspec.Struct, frozen=True):
+    items: Sequence[SinkStatus]
+
+
 class TriggerList(msgspec.Struct, frozen=True):
     items: Sequence[TriggerStatus]
 
@@ -228,6 +240,10 @@ class EndedSessions(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
+
+
+class MaintenanceList(msgspec.Struct, frozen=True):
+    items: Sequence[MaintenanceWindow]
 
 
 class PoolList(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
+from typing import Literal
 from uuid import UUID
 
 import msgspec
@@ -19,15 +20,16 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 # The nouns that a token can be limited to, as `jobs` or `jobs:read`: those of all routes.
 SCOPE_NOUNS = frozenset({
     "alerts", "audit", "calendar", "calendars", "cluster", "dead", "doctor", "endpoints", "events",
-    "find", "forecast", "history", "jobs", "limits", "live", "metrics", "namespaces", "nodes",
-    "pools", "queues", "root", "runs", "schedules", "session", "sessions", "settings", "shards",
-    "signals", "tasks", "tokens", "triggers", "users", "views", "webhooks", "workers", "workflows",
+    "find", "forecast", "history", "jobs", "limits", "live", "maintenance", "metrics",
+    "namespaces", "nodes", "pools", "queues", "root", "runs", "schedules", "session", "sessions",
+    "settings", "shards", "signals", "sinks", "tasks", "tokens", "triggers", "users", "views",
+    "webhooks", "workers", "workflows",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 
 _SCOPE = re.compile(r"[a-z]{1,30}(:(read|write))?")
 _MAX_SCOPES = 50
-_MAX_TASKS = 100
+_MAX_LISTED = 100  # tasks or queues of a token
 
 
 class Role(Labelled):
@@ -76,6 +78,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str | None = None  # of a token
     expires_at: datetime | None = None
     submits_per_second: float | None = None  # of a token: jobs that its requests may submit
+    queues: tuple[str, ...] = ()  # to which it may submit jobs; empty: all
 
     @property
     def via(self) -> str:
@@ -140,9 +143,13 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     def may_submit(self, task: str) -> bool:
         tasks = self.identity.tasks
-        return not tasks or any(
-            task.startswith(entry[:-1]) if entry.endswith("*") else task == entry for entry in tasks
-        )
+        return not tasks or _is_listed(task, tasks)
+
+    def may_submit_to(self, queue: str | None) -> bool:
+        """Return whether it may submit a job to a queue. None is the queue of the job's task, which may
+        change: who is limited to queues has to name one."""
+        queues = self.identity.queues
+        return not queues or (queue is not None and _is_listed(queue, queues))
 
     def check_may_create_token(self, scopes: Sequence[str], *, everywhere: bool) -> None:
         """Refuse a new token that could do more than its creator."""
@@ -193,31 +200,44 @@ def check_scopes(scopes: Sequence[str]) -> list[str]:
     return sorted(set(scopes))
 
 
-def check_tasks(tasks: Sequence[str], scopes: Sequence[str], role: str) -> list[str]:
-    """Check a token's limit to tasks. Such a token can only submit jobs."""
-    if not tasks:
+def check_submits(
+    what: Literal["tasks", "queues"], entries: Sequence[str], scopes: Sequence[str], role: str
+) -> list[str]:
+    """Check a token's limit to tasks or queues. Such a token can only submit jobs."""
+    if not entries:
         return []
-    if len(tasks) > _MAX_TASKS:
-        raise ConfigError(f"tasks: a token can have at most {_MAX_TASKS}", field="tasks")
-    for entry in tasks:
+    if len(entries) > _MAX_LISTED:
+        raise ConfigError(f"{what}: a token can have at most {_MAX_LISTED}", field=what)
+    for entry in entries:
         if name := entry.removesuffix("*"):
-            check_name("tasks:", name)
+            check_name(f"{what}:", name)
     if not Role.parse(role).includes(Role.OPERATOR):
         raise ConfigError(
-            f"role: a token that is limited to tasks submits jobs, which needs the role operator, "
+            f"role: a token that is limited to {what} submits jobs, which needs the role operator, "
             f"not {role}",
             field="role",
         )
     if set(scopes) - {SUBMIT_SCOPE}:
         raise ConfigError(
-            f"scopes: a token that is limited to tasks can only submit ({SUBMIT_SCOPE}); create "
+            f"scopes: a token that is limited to {what} can only submit ({SUBMIT_SCOPE}); create "
             "another token for the rest",
             field="scopes",
         )
-    return sorted(set(tasks))
+    return sorted(set(entries))
+
+
+def _is_listed(name: str, entries: Sequence[str]) -> bool:
+    return any(
+        name.startswith(entry[:-1]) if entry.endswith("*") else name == entry for entry in entries
+    )
+
+
+def is_label(name: str) -> bool:
+    """Return whether a user or token can have this name."""
+    return 1 <= len(name) <= 200 and name.isprintable()
 
 
 def check_label(noun: str, name: str) -> None:
     """Check the name of a user or token, which is any printable text."""
-    if not 1 <= len(name) <= 200 or not name.isprintable():
+    if not is_label(name):
         raise ConfigError(f"a {noun}'s name must have 1 to 200 printable characters", field="name")

@@ -31,6 +31,7 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
     last_used_at: datetime | None
     submits_per_second: float | None = None  # jobs that its requests may submit; None: no limit
+    queues: list[str] = []  # to which it may submit jobs; empty: all
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +177,21 @@ class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag: int | None  # messages that wait in the broker, as last seen
     fault: str | None  # why nothing is read
     reader: str | None  # the node that reads
+    moved_at: datetime | None
+    created_at: datetime
+
+
+class SinkStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A sink: the topic that events go to, and how far they were sent."""
+
+    name: str
+    target: str
+    position: str | None  # in the stream of events
+    paused_at: datetime | None
+    sent: int
+    skipped: int
+    fault: str | None  # why nothing is sent
+    sender: str | None  # the node that sends
     moved_at: datetime | None
     created_at: datetime
 

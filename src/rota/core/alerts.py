@@ -85,6 +85,29 @@ def marked(alert: Alert, mark: Mark | None, now: datetime) -> Alert:
     )  # fmt: skip
 
 
+class Window(Protocol):
+    """An open maintenance window, as far as an alert needs it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def ends_at(self) -> datetime: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def note(self) -> str: ...
+
+
+def in_maintenance(alert: Alert, window: Window) -> Alert:
+    """Return the alert as it is in a maintenance window: silenced, unless somebody has marked it."""
+    if not alert.active:
+        return alert
+    return msgspec.structs.replace(
+        alert, active=False, silenced_until=window.ends_at, marked_by=window.actor,
+        note=window.note or f"maintenance {window.name}",
+    )  # fmt: skip
+
+
 def of_failures(failed: int, latest: datetime | None) -> list[Alert]:
     if not failed:
         return []

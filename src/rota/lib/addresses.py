@@ -43,6 +43,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def shown(self) -> str:
         """The address without credentials and options, for people to read."""
+        if not self.hosts:
+            return f"{self.scheme}:"
         path = f"/{self.path}" if self.path else ""
         return f"{self.scheme}{'+tls' if self.tls else ''}://{','.join(self.hosts)}{path}"
 

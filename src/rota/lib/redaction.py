@@ -48,7 +48,8 @@ def secrets_of(settings: Settings) -> set[str]:
         found.add(settings.database_password)
     for key in (settings.encryption_keys or "").split(","):
         found.add(key.partition(":")[2].strip())
-    for url in (settings.database_url, settings.read_url, settings.smtp_url):
+    found.update(secret.strip() for secret in (settings.dispatch_secret or "").split(","))
+    for url in (settings.database_url, settings.read_url, settings.smtp_url, settings.dispatch):
         try:
             password = urlsplit(url or "").password
         except ValueError:  # it can't be read as a URL: all of it may be a secret

@@ -14,6 +14,7 @@ from rota.model.cluster import (
     NodeJob as NodeJob,
     NodeStatus as NodeStatus,
     PoolLoad as PoolLoad,
+    MaintenanceWindow as MaintenanceWindow,
     PoolStatus as PoolStatus,
     QueuePeriod as QueuePeriod,
     QueuePolicy as QueuePolicy,

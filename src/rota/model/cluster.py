@@ -265,6 +265,19 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[Remedy, ...] = ()
 
 
+class MaintenanceWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """A time in which people are not told of events. `kinds`: those it covers; none named: all, and
+    alerts. `open`: now."""
+
+    name: str
+    starts_at: datetime
+    ends_at: datetime
+    kinds: Sequence[str] = ()
+    note: str = ""
+    created_by: str = ""
+    open: bool = False
+
+
 class SavedView(msgspec.Struct, frozen=True, kw_only=True):
     """A page of the dashboard with its filters, saved under a name."""
 

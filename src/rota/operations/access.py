@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
 from uuid import UUID
@@ -19,7 +19,7 @@ from rota.core.access import (
     Role,
     check_label,
     check_scopes,
-    check_tasks,
+    check_submits,
 )
 from rota.core.administration import AddedUser, CreatedToken, OpenSession, TokenInfo, User
 from rota.errors import ConfigError, NotFound
@@ -59,12 +59,13 @@ class Tokens(_Access):
         self, name: str, *, namespace: str, role: str, everywhere: bool = False,
         scopes: Sequence[str] = (), tasks: Sequence[str] = (), expires_at: datetime | None = None,
         expires_in: float | None = None, submits_per_second: float | None = None,
-        by: Principal | None = None,
+        by: Principal | None = None, queues: Sequence[str] = (),
     ) -> CreatedToken:  # fmt: skip
         """Create a token for a namespace, or with `everywhere` for all of them.
 
         `by`, if given, is who creates it: the token can do no more than they can, and ends no later than
         the token they used. Without it, the creator has the database, and no such limits.
+        `tasks` and `queues` limit it to submitting jobs of these, to these.
         `submits_per_second`: how many jobs its requests may submit, at all servers together.
         """
         if submits_per_second is not None and not 0 < submits_per_second <= 1e9:
@@ -74,8 +75,9 @@ class Tokens(_Access):
             )
         check_label("token", name)
         check_name("namespace", namespace)
-        only = check_tasks(tasks, scopes, role)
-        allowed = [SUBMIT_SCOPE] if only else check_scopes(scopes)
+        only = check_submits("tasks", tasks, scopes, role)
+        only_to = check_submits("queues", queues, scopes, role)
+        allowed = [SUBMIT_SCOPE] if only or only_to else check_scopes(scopes)
         if expires_at is not None and expires_at.tzinfo is None:
             raise ConfigError(
                 "expires_at needs a UTC offset, as in 2026-12-31T23:59:59Z", field="expires_at"
@@ -95,7 +97,7 @@ class Tokens(_Access):
             namespace=ANYWHERE if everywhere else namespace, role=Role.parse(role).label,
             created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
             tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
-            submits_per_second=submits_per_second,
+            submits_per_second=submits_per_second, queues=only_to,
         )  # fmt: skip
         store = await self._store()
         async with self._changing("create", f"token {prefix}", namespace=namespace) as change:
@@ -166,6 +168,31 @@ class Users(_Access):
         async with self._changing("add", f"user {name}", namespace=where, after=added):
             await store.put_membership(await store.put_user(new_id(), name, hashed), where, role)
         return added
+
+    async def follow_groups(
+        self, issuer: str, subject: str, vouched: str | None, roles: Mapping[str, str]
+    ) -> UUID | None:
+        """Give somebody whom a login provider has named exactly the roles of their groups.
+
+        Who is not known yet is added, under the e-mail address that the provider vouches for. Returns
+        None for somebody without a role, whose old roles are taken away, and for who can't be added.
+        """
+        store = await self._store()
+        async with self._changing("map", f"user {vouched or subject}") as change:
+            user = await store.find_user_of_issuer(issuer, subject, vouched)
+            if user is None and roles and vouched is not None:
+                # Of two log-ins at once, the second finds whom the first has added.
+                user = await store.add_user_of_issuer(
+                    new_id(), vouched, issuer, subject
+                ) or await store.find_user_of_issuer(issuer, subject, vouched)
+            before = await store.memberships(user) if user is not None else {}
+            if user is None or before == roles:
+                change.void()
+            else:
+                change.actor = current_actor(vouched or subject, "oidc")
+                change.before, change.after = before, dict(roles)
+                await store.set_memberships(user, roles)
+        return user if roles else None
 
     async def remove(self, name: str) -> None:
         """Remove a user, and end their sessions."""

@@ -19,6 +19,7 @@ from rota.operations.base import Operations
 from rota.store.alerts import AlertMark, AlertStore
 from rota.store.changes import current_actor
 from rota.store.dashboard import DashboardStore
+from rota.store.maintenance import MaintenanceStore
 
 _HOUR = timedelta(hours=1)
 _LONGEST_SILENCE = 31 * 86_400
@@ -35,6 +36,10 @@ class Alerts(Operations):
         marks = await (await self._store()).marks(self._namespace, [one.key for one in found])
         now = await (await self._rota.store()).now()
         shown = [core.marked(one, marks.get(one.key), now) for one in found]
+        if any(one.active for one in shown):  # or nobody needs to know
+            window = await MaintenanceStore(await self._database()).open(self._namespace)
+            if window is not None:
+                shown = [core.in_maintenance(one, window) for one in shown]
         shown.sort(key=lambda one: (not one.active, one.severity != "problem"))
         return [one for one in shown if one.active or not active]
 

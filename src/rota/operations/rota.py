@@ -18,6 +18,7 @@ from rota.operations.endpoints import Endpoints
 from rota.operations.events import AuditLog, Events
 from rota.operations.history import History
 from rota.operations.jobs import Jobs
+from rota.operations.maintenance import Maintenance
 from rota.operations.nodes import Nodes
 from rota.operations.pools import Pools
 from rota.operations.queues import Queues
@@ -27,6 +28,7 @@ from rota.operations.saved_views import SavedViews
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
 from rota.operations.signals import Signals
+from rota.operations.sinks import Sinks
 from rota.operations.statistics import Statistics
 from rota.operations.submissions import Submissions
 from rota.operations.triggers import Triggers
@@ -65,6 +67,7 @@ class Rota:
         self.schedules = Schedules(self)
         self.events = Events(self)
         self.alerts = Alerts(self)
+        self.maintenance = Maintenance(self)
         self.bulk = BulkChanges(self)
         self.views = SavedViews(self)
         self.webhooks = Webhooks(self)
@@ -73,6 +76,7 @@ class Rota:
         self.signals = Signals(self)
         self.endpoints = Endpoints(self)
         self.triggers = Triggers(self)
+        self.sinks = Sinks(self)
         self.encryption = StoredEncryption(self)
         self.audit = AuditLog(connector)
 

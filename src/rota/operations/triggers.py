@@ -4,26 +4,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from rota.config import check_name
 from rota.core.administration import TriggerStatus
+from rota.core.deliveries import FORMS
+from rota.core.positions import merged
 from rota.errors import ConfigError, NotFound
 from rota.lib.addresses import Address, parse_address
 from rota.operations.base import Operations
 from rota.store.rows import to_value
 
-PORTS = {"redis": 6379, "nats": 4222}
+PORTS = {"redis": 6379, "nats": 4222, "kafka": 9092, "amqp": 5672}
+_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _OPTIONS = {
     "db": "the number of Redis's database",
     "field": "the field of an entry that is the message",
+    "sasl": "how Kafka is told the password",
+    "vhost": "RabbitMQ's virtual host",
 }
 Found: TypeAlias = "list[TriggerStatus]"  # inside Triggers, `list` is its method
 Start: TypeAlias = Literal["new", "beginning"]
-_LONGEST_POSITION = 200
+_SHORTEST_SECRET = 16
+_LONGEST_POSITION = 20_000  # characters: Kafka's have an offset for each partition
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +39,21 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
     headers: Mapping[str, str] = {}
     topic: str = ""
+    key: bytes | None = None  # of Kafka's messages
 
     def json(self) -> Any:
         """Return the body, which must be JSON."""
         return msgspec.json.decode(self.body)
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    """How messages that come by HTTP are signed."""
+
+    form: str
+    secrets: tuple[str, ...]  # any of them
+
+    def __repr__(self) -> str:
+        return f"Inbox({self.form!r})"
 
 
 class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,18 +66,28 @@ class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Callable[[Message], Mapping[str, Any]] | None = None
     start: Start = "new"
     batch: int = 500
+    inbox: Inbox | None = None
 
 
-def make_trigger(source: str, task: str, name: str | None, **settings: Any) -> TriggerSpec:
+def make_trigger(
+    source: str, task: str, name: str | None, secret: str | Sequence[str], **settings: Any
+) -> TriggerSpec:
     """Check what `App.on` was given."""
-    address = parse_address("source", source, PORTS, _OPTIONS)
-    if not address.path:
-        raise ConfigError(
-            f"source {address.shown!r} names no stream: write {address.scheme}://host/STREAM",
-            field="source",
-        )
+    secrets = (secret,) if isinstance(secret, str) else tuple(secret)
+    inbox = None
+    if source.startswith("http:"):
+        address = Address(scheme="http")
+        inbox = _make_inbox(source.removeprefix("http:"), secrets)
+    else:
+        address = _parse_broker(source)
+        if secrets:
+            raise ConfigError(
+                "secret is for sources http:rota, http:github and http:stripe; a broker's password is "
+                "in its address",
+                field="secret",
+            )
     spec = TriggerSpec(
-        name=check_name("name", name or task), task=task, address=address, **settings
+        name=check_name("name", name or task), task=task, address=address, inbox=inbox, **settings
     )
     if spec.start not in ("new", "beginning"):
         raise ConfigError(f"start must be 'new' or 'beginning', not {spec.start!r}", field="start")
@@ -70,6 +97,39 @@ def make_trigger(source: str, task: str, name: str | None, **settings: Any) -> T
         if (given := getattr(spec, field)) is not None and not callable(given):
             raise ConfigError(f"{field} must be a function of a Message", field=field)
     return spec
+
+
+def _parse_broker(source: str) -> Address:
+    address = parse_address("source", source, PORTS, _OPTIONS)
+    if not address.path:
+        raise ConfigError(
+            f"source {address.shown!r} names no stream: write {address.scheme}://host/STREAM",
+            field="source",
+        )
+    check_sasl("source", address)
+    return address
+
+
+def check_sasl(field: str, address: Address) -> None:
+    if (sasl := address.options.get("sasl", "PLAIN")) not in _SASL:
+        raise ConfigError(
+            f"{field}: sasl must be one of {', '.join(_SASL)}, not {sasl!r}", field=field
+        )
+
+
+def _make_inbox(form: str, secrets: tuple[str, ...]) -> Inbox:
+    if form not in FORMS:
+        raise ConfigError(
+            f"source must be http:{', http:'.join(FORMS)}, not 'http:{form}'",
+            field="source",
+        )
+    if not secrets or any(len(each) < _SHORTEST_SECRET or "\0" in each for each in secrets):
+        raise ConfigError(
+            f"a source http:{form} needs secret, of {_SHORTEST_SECRET} characters or more: what the "
+            "sender signs with. Several, while it is changed",
+            field="secret",
+        )
+    return Inbox(form, secrets)
 
 
 class Triggers(Operations):
@@ -108,13 +168,23 @@ class Triggers(Operations):
         Args:
             name: the trigger.
             to: the position of the last message that is left out, as `TriggerStatus.position` shows
-                them; none given: the beginning of the stream.
+                them; none given: the beginning of the stream. Of Kafka, partitions that it doesn't
+                name stay where they are.
         """
         if to is not None and not 1 <= len(to) <= _LONGEST_POSITION:
             raise ConfigError(
                 f"to must have 1 to {_LONGEST_POSITION} characters, as positions have", field="to"
             )
-        return await self._change("rewind", name, "rewind_trigger", to)
+        async with self._changing("rewind", f"trigger {name}") as change:
+            # Locked: of Kafka, partitions that `to` doesn't name must not be set back to where they
+            # were before a batch that is stored meanwhile.
+            database = await self._database()
+            await database.fetch("lock_trigger", self._namespace, name)
+            change.before = before = await self.get(name)
+            position = to and merged(before.source, before.position, to)
+            await database.fetch("rewind_trigger", self._namespace, name, position)
+            change.after = after = await self.get(name)
+        return after
 
     async def remove(self, name: str) -> TriggerStatus:
         """Forget a trigger and its position. While code declares it, it is made anew."""

@@ -191,9 +191,12 @@ class Verdicts:
         self._apply(work, Outcome(OutcomeKind.LOST, failure=failure), verdict, ran, _NOW)
         return verdict
 
-    def give_up(self, work: Work, ran: float) -> None:
-        """Take back a job that its worker seems never to have received."""
-        if work.guarantee is not Guarantee.AT_MOST_ONCE:
+    def give_up(self, work: Work, ran: float, *, started: bool = True) -> None:
+        """Take back a job that its worker seems never to have received.
+
+        `started`: it is marked, so that its worker may have begun it.
+        """
+        if work.guarantee is not Guarantee.AT_MOST_ONCE or not started:
             self.give_back(work)
             return
         message = "its worker no longer has it, and at_most_once is not run again"

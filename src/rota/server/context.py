@@ -76,9 +76,13 @@ class ServerContext:
         self.tokens = Tokens(self.identity)
         self.sessions = Sessions(self.identity)
         self.passwords = Passwords(self.identity)
-        self.oidc = OpenIDConnect(app.settings, self.identity) if app.settings.oidc_issuer else None
         self.installation = Installation(
             ServerConnections(app.settings, database), self.forget_access
+        )
+        self.oidc = (
+            OpenIDConnect(app.settings, self.identity, self.installation.users)
+            if app.settings.oidc_issuer
+            else None
         )
         self.stopping = asyncio.Event()  # streams and waiting claims end when it is set
         self.subscriptions = Subscriptions(database)

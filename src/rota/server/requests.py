@@ -96,11 +96,21 @@ class RotaRequest(Request[Any, Any, Any]):
         """Accept a body of full size: the sender has proved who they are."""
         self.scope["state"]["trusted_body"] = True
 
+    def allow_body(self, most: int) -> None:
+        """Accept a body of some size without a token: what it says is checked by its signature."""
+        self.scope["state"]["most_bytes"] = most
+
+    async def raw_body(self) -> bytes:
+        """Return the whole body as it came, which need not be JSON."""
+        return await self._raw_body()
+
     @property
     def _most_bytes(self) -> int:
         """The limit of the body. Without a token, it is what a name and a password need."""
         most = self.context.settings.max_body_bytes
         state = self.scope["state"]
+        if "most_bytes" in state:
+            return int(min(most, state["most_bytes"]))
         known = "principal" in state or "trusted_body" in state
         return most if known else min(most, _MOST_BYTES_WITHOUT_TOKEN)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from litestar.types import ControllerRouterHandler
 
-from rota.server import login
+from rota.server import login, status
 from rota.server.api import (
     access,
     alerts,
@@ -14,12 +14,15 @@ from rota.server.api import (
     doctor,
     endpoints,
     health,
+    inboxes,
     jobs,
+    maintenance,
     pools,
     queues,
     runs,
     schedule_sets,
     schedules,
+    sinks,
     streams,
     tasks,
     triggers,
@@ -54,13 +57,15 @@ from rota.server.dashboard import queues as queue_pages
 from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 from rota.server.dashboard import tasks as task_pages
+from rota.server.dashboard import triggers as trigger_pages
 
 _MODULES = (
-    access, users, alerts, bulk, callbacks, endpoints, health, jobs, dead, doctor, pools, queues, runs,
-    schedules, schedule_sets, streams, tasks, triggers, workers, workflows, login,
-    pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
+    access, users, alerts, bulk, callbacks, endpoints, health, inboxes, jobs, dead, doctor, maintenance,
+    pools, queues, runs, schedules, schedule_sets, sinks, streams, tasks, triggers, workers,
+    workflows, login, status, pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
     forecast, job_log, look, views, services, job_pages, job, run_pages, schedule_pages,
     schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,
+    trigger_pages,
 )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ Grants: TypeAlias = list[tuple[str, list[str]]]  # privileges, and the tables th
 _ORDER = ("select", "insert", "update", "delete")
 # Who may read them could log in, or sign what Rota sends.
 SECRETS = frozenset({
-    "api_token", "callback_secret", "endpoint", "login_failure", "login_link", "login_place",
+    "api_token", "callback_secret", "endpoint", "inbox", "login_failure", "login_link", "login_place",
     "membership", "oidc_login", "session", "user_account", "webhook",
 })  # fmt: skip
 # What every node reads when it opens the database.
@@ -52,6 +52,11 @@ _MEASURES = (("depths", "list_depths"), ("pools", "list_pools"), ("depths", "fol
 _TRIGGERS = tuple(("triggers", name) for name in (
     "declare_trigger", "read_trigger", "leave_trigger", "start_trigger", "advance_trigger",
     "bury_messages", "note_trigger",
+)) + tuple(("inboxes", name) for name in (
+    "declare_inbox", "read_inbox", "last_of_inbox", "prune_inbox",
+)) + tuple(("sinks", name) for name in (
+    "declare_sink", "take_sink", "leave_sink", "start_sink", "advance_sink", "note_sink",
+    "queues_of_jobs",
 ))  # fmt: skip
 # Of the services of a scheduler: depths of queues, pools, and the archive of ended jobs.
 _KEEPS = (

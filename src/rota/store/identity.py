@@ -26,6 +26,7 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     tasks: list[str] = []
     made_with: UUID | None = None  # the token that it was made with
     submits_per_second: float | None = None
+    queues: list[str] = []
 
 
 class IdentityStore(Store):
@@ -84,6 +85,21 @@ class IdentityStore(Store):
 
     async def find_user_of_issuer(self, issuer: str, subject: str, name: str | None) -> UUID | None:
         return await self._first(UUID, "find_user_of_issuer", issuer, subject, name)
+
+    async def add_user_of_issuer(
+        self, id: UUID, name: str, issuer: str, subject: str
+    ) -> UUID | None:
+        """Add a user whom the provider vouches for; None if the name or the provider's id is taken."""
+        return await self._first(UUID, "add_user_of_issuer", id, name, issuer, subject)
+
+    async def memberships(self, user: UUID) -> dict[str, str]:
+        """Return the roles of a user, by namespace."""
+        rows = await self.database.fetch("list_memberships", user)
+        return {row["namespace"]: row["role"] for row in rows}
+
+    async def set_memberships(self, user: UUID, roles: Mapping[str, str]) -> None:
+        """Give a user exactly these roles, by namespace."""
+        await self.database.fetch("set_memberships", user, [*roles], [*roles.values()])
 
     # -- links and sessions
 

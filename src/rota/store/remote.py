@@ -138,12 +138,17 @@ class RemoteStore(Store):
 
     async def held(
         self, connection: Connection, id: UUID, *, longer_than: float | None = None,
-        known: Iterable[JobToken] = (),
+        known: Iterable[JobToken] = (), seen: int | None = None,
     ) -> list[Any]:  # fmt: skip
-        """Lock and return a worker's jobs: all, or those held for longer that aren't among `known`."""
+        """Lock and return a worker's jobs: all, or those held for longer that aren't among `known`,
+        and whose tokens aren't above `seen`."""
         return await self.database.fetch(
-            "held_of_worker", id, longer_than, *_columns(known), on=connection
+            "held_of_worker", id, longer_than, *_columns(known), seen, on=connection
         )
+
+    async def offered(self, id: UUID, jobs: Iterable[JobToken]) -> list[Any]:
+        """Return those of the jobs that the worker may begin."""
+        return await self.database.fetch("offered_to_worker", id, self.namespace, *_columns(jobs))
 
     async def held_for_finish(
         self, connection: Connection, id: UUID, jobs: Iterable[JobToken]

@@ -31,7 +31,7 @@ from rota.runtime.ticker import Service
 from rota.store.database import Database
 from rota.store.rows import NewJob
 from rota.task import SubmitOptions
-from rota.worker.sources import SourceUnavailable, open_source
+from rota.worker.sources import Read, SourceUnavailable, open_source
 
 log = logging.getLogger("rota.triggers")
 
@@ -59,7 +59,7 @@ class TriggerReader(Service):
         self._app, self._database, self._heartbeat = app, database, heartbeat
         self._spec = spec
         self._key = (app.settings.namespace, spec.name)
-        self._source = open_source(spec.address)
+        self._source = open_source(spec, database, app.settings.namespace)
         self._declared = False
         self._lag_at = 0.0
 
@@ -89,17 +89,17 @@ class TriggerReader(Service):
         if row["paused"]:
             await self._note_lag(row["position"])
             return _WAIT
-        messages = await self._source.read(row["position"], self._spec.batch, _WAIT)
-        if messages:
-            await self._store(row["position"], messages)
-        await self._note_lag(messages[-1].position if messages else row["position"])
+        read = await self._source.read(row["position"], self._spec.batch, _WAIT)
+        if read.position != row["position"]:
+            await self._store(row["position"], read)
+        await self._note_lag(read.position)
         return 0.0
 
-    async def _store(self, before: str | None, messages: Sequence[Message]) -> None:
-        batch = decide(self._app, self._spec, messages)
+    async def _store(self, before: str | None, read: Read) -> None:
+        batch = decide(self._app, self._spec, read.messages)
         async with self._database.transaction("trigger") as connection:
             moved = await self._database.fetch(
-                "advance_trigger", *self._key, before, messages[-1].position, len(batch.jobs),
+                "advance_trigger", *self._key, before, read.position, len(batch.jobs),
                 batch.skipped, len(batch.dead), on=connection,
             )  # fmt: skip
             if not moved:

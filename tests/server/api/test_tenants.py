@@ -40,7 +40,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_queue": {"max_run_time": 60},
     "set_weight": {"key": "k", "weight": 2},
     "put_pool": {"max_slots": 1},
+    "put_window": {"for": "1h"},
     "rewind_trigger": {},
+    "rewind_sink": {},
     "start_run": {},
     "skip_step": {"result": 1},
     "retry_members": {},
@@ -68,6 +70,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
     graph = Graph(Definition(name=SECRET, steps=steps, description=SECRET))
     await server.context.tenant(namespace).workflows.put(graph)
     assert (await client.put(f"/v1/pools/{SECRET}", json={"max_slots": 1})).status_code == 200
+    assert (await client.put(f"/v1/maintenance/{SECRET}", json={"for": "1h"})).status_code == 200
     run = await client.post(f"/v1/workflows/{SECRET}/runs", json={})
     assert run.status_code == 201
     async with (await server.app.store()).database.connection() as c:
@@ -93,6 +96,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         )  # fmt: skip
     database = (await server.app.store()).database
     await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x")
+    await database.fetch("declare_sink", namespace, SECRET, f"redis://{SECRET}/x")
     await client.post("/v1/jobs", json={"task": "bulky", "delay": 3600})
     bulk = await client.post("/v1/jobs:cancel", json={"task": "bulky"})
     return {
@@ -103,6 +107,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
         "/v1/pools/{name}": SECRET,
+        "/v1/maintenance/{name}": SECRET,
         "/v1/tasks/{name}": SECRET,
         "/v1/namespaces/{name}": namespace,
         "node_id": str(node),
@@ -111,6 +116,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "prefix": token.json()["info"]["prefix"],
         "/v1/endpoints/{name}": SECRET,
         "/v1/triggers/{name}": SECRET,
+        "/v1/sinks/{name}": SECRET,
         "webhook_id": webhook.json()["webhook"]["id"],
         "/v1/workflows/{name}": SECRET,
         "id": run.json()["id"],
@@ -124,8 +130,9 @@ NOBODYS = {
     "job_id": str(uuid4()), "change_id": str(uuid4()), "entry": "7654321",
     "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
     "/v1/tasks/{name}": "nobodys", "/v1/pools/{name}": "nobodys",
+    "/v1/maintenance/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
-    "/v1/triggers/{name}": "nobodys",
+    "/v1/triggers/{name}": "nobodys", "/v1/sinks/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
     "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "run_id": str(uuid4()),

@@ -35,7 +35,7 @@ PAGES = (
     "/runs", "/runs?state=failed", "/dead",
     "/cluster", "/cluster?ended=yes",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
-    "/queues/mail", "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/views",
+    "/queues/mail", "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/triggers", "/views",
     "/find?text=mail", "/jobs/changes",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
@@ -279,10 +279,16 @@ async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage
     [node, *_] = await stage.app.nodes.list()
     hook = await stage.app.webhooks.add(f"https://hooks.invalid/{scheme}", kinds=["node_dead"])
     await stage.app.endpoints.add(f"push-{scheme}", "https://hooks.invalid/push")
+    database = (await stage.app.store()).database
+    source = f"kafka://{'broker.example.org:9092,' * 5}/orders"
+    about = (stage.app.settings.namespace, f"orders-{scheme}")
+    await database.fetch("declare_trigger", *about, "charge", source)
+    await database.fetch("note_trigger", *about, 4711, "Kafka: away " * 20)
     for path in (
         *PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}",
         f"/jobs/compare?a={job.id}", f"/jobs/compare?a={job.id}&b={failed.id}", f"/nodes/{node.id}",
-        f"/webhooks/{hook.id}", f"/endpoints/push-{scheme}", "/doctor", f"/jobs/{failed.id}{ASKED}",
+        f"/webhooks/{hook.id}", f"/endpoints/push-{scheme}", f"/triggers/orders-{scheme}",
+        "/doctor", f"/jobs/{failed.id}{ASKED}",
     ):  # fmt: skip
         await window.go(path.removesuffix(ASKED))
         if path.endswith(ASKED):

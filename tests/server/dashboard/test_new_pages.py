@@ -22,7 +22,8 @@ from tests.support.server_fixtures import LiveServer
 from tests.support.sessions import csrf_of, enter
 
 PAGES = (
-    "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/views", "/find", "/find?text=ma",
+    "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/triggers", "/views",
+    "/find", "/find?text=ma",
     "/jobs/changes", "/queues/mail", "/tasks", "/queues", "/cluster",
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 from joserfc import jwk
 
 from rota import App, ConfigError
+from rota.core.groups import parse_groups
 from rota.lib.ids import new_id
 from rota.server.identity.oidc import OpenIDConnect
 from tests.support.api import query
@@ -151,4 +152,106 @@ async def test_a_provider_that_is_away_is_503(make_app):
 async def test_half_a_configuration_is_refused(make_app):
     app = make_app(port=0, oidc_issuer="https://id.example")
     with pytest.raises(ConfigError, match="oidc_client_id and oidc_client_secret"):
-        OpenIDConnect(app.settings, None)  # type: ignore[arg-type]
+        OpenIDConnect(app.settings, None, None)  # type: ignore[arg-type]
+
+
+# -- groups
+
+GROUPS = '{"sre": "operator", "platform": "admin@*", "cn=pay,dc=x": ["viewer", "operator@billing"]}'
+
+
+@pytest.fixture
+async def grouped(make_app: Callable[..., App], provider: Provider) -> AsyncIterator[LiveServer]:
+    app = make_app(port=0, oidc_issuer=provider.issuer, oidc_client_id=CLIENT_ID,
+                   oidc_client_secret=CLIENT_SECRET, oidc_groups=GROUPS)  # fmt: skip
+    async with serving(app) as live:
+        yield live
+
+
+async def roles_of(server: LiveServer, name: str) -> dict[str, str] | None:
+    users = await server.context.installation.users.list(None)
+    return next((dict(user.memberships) for user in users if user.name == name), None)
+
+
+async def test_who_is_in_a_group_is_added_with_its_role(grouped: LiveServer, provider: Provider):
+    provider.claims["groups"] = ["sre", "cn=pay,dc=x", "others"]
+    browser, answer = await log_in(grouped)
+    assert answer.status_code == 302
+    me = (await browser.get("/v1/session")).json()
+    assert (me["name"], me["role"]) == ("ada@example.org", "operator")
+    assert await roles_of(grouped, "ada@example.org") == {
+        "default": "operator", "billing": "operator",
+    }  # fmt: skip
+    [entry] = await query(
+        grouped, "select actor, via, before, after from {}.audit where action = 'map'"
+    )
+    assert (entry["actor"], entry["via"]) == ("ada@example.org", "oidc")
+
+
+async def test_roles_follow_the_groups_at_each_login(grouped: LiveServer, provider: Provider):
+    await know(grouped, "ada@example.org")  # by hand, as operator
+    provider.claims["groups"] = ["platform"]
+    browser, _ = await log_in(grouped)
+    assert await roles_of(grouped, "ada@example.org") == {"*": "admin"}
+    assert (await browser.get("/v1/tokens")).status_code == 200
+    provider.claims["groups"] = "cn=pay,dc=x"  # a single one is no list
+    await log_in(grouped)
+    assert await roles_of(grouped, "ada@example.org") == {
+        "billing": "operator", "default": "viewer",
+    }  # fmt: skip
+    assert (await browser.get("/v1/tokens")).status_code == 403  # the session of before
+    await log_in(grouped)
+    changes = await query(grouped, "select id from {}.audit where action = 'map'")
+    assert len(changes) == 2  # the last login changed nothing
+
+
+@pytest.mark.parametrize("groups", [[], ["others"], None, {"sre": True}, [["sre"]], 7, "SRE"])
+async def test_who_is_in_none_of_the_groups_is_refused_and_has_no_role(
+    grouped: LiveServer, provider: Provider, groups: Any
+):
+    await know(grouped, "ada@example.org")
+    provider.claims["groups"] = groups
+    _, answer = await log_in(grouped)
+    assert answer.status_code == 403
+    assert await roles_of(grouped, "ada@example.org") == {}
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [
+        {"email_verified": False},
+        {"email": None},
+        {"email_verified": "true"},
+        {"email": ["ada@example.org"]},
+        {"email": "a\x00b@example.org"},
+        {"email": "a" * 201},
+    ],
+)
+async def test_who_is_not_vouched_for_is_not_added(
+    grouped: LiveServer, provider: Provider, claims: dict[str, Any]
+):
+    provider.claims |= {"groups": ["platform"], **claims}
+    _, answer = await log_in(grouped)
+    assert answer.status_code == 403
+    assert await grouped.context.installation.users.list(None) == []
+
+
+async def test_the_address_of_another_person_gives_nobody_their_account(
+    grouped: LiveServer, provider: Provider
+):
+    provider.claims["groups"] = ["sre"]
+    await log_in(grouped)
+    provider.claims |= {"sub": "user-2", "groups": ["platform"]}
+    _, answer = await log_in(grouped)
+    assert answer.status_code == 403
+    assert await roles_of(grouped, "ada@example.org") == {"default": "operator"}
+
+
+@pytest.mark.parametrize(
+    "wrong", ["sre=operator", '["sre"]', '{"sre": "worker"}', '{"sre": "boss"}',
+              '{"sre": "admin@no space"}', '{"sre": 1}'],
+)  # fmt: skip
+def test_groups_that_can_not_be_read_are_refused(wrong: str):
+    with pytest.raises(ConfigError) as refused:
+        parse_groups(wrong, "default")
+    assert [*refused.value.fields] == ["oidc_groups"]

@@ -156,6 +156,40 @@ async def test_a_token_for_tasks_submits_jobs_of_those(server: LiveServer):
         assert next(iter(wrong)) in refused.json()["detail"]
 
 
+async def test_a_token_for_queues_submits_jobs_to_those(server: LiveServer):
+    admin = await server.client("admin")
+    body = {"name": "shop", "role": "operator", "queues": ["mail", "bulk.*"], "tasks": ["send"]}
+    made = await admin.post("/v1/tokens", json=body)
+    assert made.status_code == 201, made.text
+    info = made.json()["info"]
+    assert (info["scopes"], info["queues"]) == (["jobs:submit"], ["bulk.*", "mail"])
+    client = httpx.AsyncClient(
+        base_url=server.url, headers={"Authorization": f"Bearer {made.json()['token']}"}, timeout=60
+    )
+    jobs = [
+        ({"task": "send", "queue": "mail"}, 201), ({"task": "send", "queue": "bulk.night"}, 201),
+        ({"task": "send", "queue": "mails"}, 403), ({"task": "send", "queue": "default"}, 403),
+        ({"task": "send"}, 403), ({"task": "refund", "queue": "mail"}, 403),
+    ]  # fmt: skip
+    async with client:
+        for job, status in jobs:
+            answer = await client.post("/v1/jobs", json=job)
+            assert answer.status_code == status, (job, answer.text)
+        said = (await client.post("/v1/jobs", json={"task": "send"})).json()["detail"]
+        assert said == "this token can only submit jobs to queue bulk.*, mail: name one of them"
+        lines = "\n".join(json.dumps(job) for job, _ in jobs)
+        summary = (await client.post("/v1/jobs:bulk", content=lines)).json()
+        assert (summary["stored"], summary["refused"]) == (2, 4)
+        assert (await client.get("/v1/jobs")).status_code == 403
+    stored = (await admin.get("/v1/jobs")).json()["items"]
+    assert {job["queue"] for job in stored} == {"mail", "bulk.night"}
+    for wrong in ({"role": "viewer"}, {"scopes": ["jobs"]}, {"queues": ["no good!"]}):
+        body = {"name": "x", "role": "operator", "queues": ["mail"], **wrong}
+        refused = await admin.post("/v1/tokens", json=body)
+        assert refused.status_code == 422, refused.text
+        assert next(iter(wrong)) in refused.json()["detail"]
+
+
 def test_a_scope_that_no_route_has_is_refused_with_the_one_that_is_meant():
     for wrong, meant in [("metrix", "metrics"), ("job:read", "jobs:read"), ("queue", "queues")]:
         with pytest.raises(ConfigError, match=f"do you mean '{meant}'"):

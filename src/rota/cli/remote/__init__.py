@@ -27,8 +27,10 @@ from rota.cli.remote.services import (
     RemoteBulk,
     RemoteEndpoints,
     RemoteEvents,
+    RemoteMaintenance,
     RemoteNodes,
     RemotePools,
+    RemoteSinks,
     RemoteTriggers,
     RemoteWebhooks,
 )
@@ -61,6 +63,7 @@ class RemoteApp:
         self.nodes = RemoteNodes(client)
         self.pools = RemotePools(client)
         self.alerts = RemoteAlerts(client)
+        self.maintenance = RemoteMaintenance(client)
         self.bulk = RemoteBulk(client)
         self.schedules = RemoteSchedules(client)
         self.events = RemoteEvents(client)
@@ -70,6 +73,7 @@ class RemoteApp:
         self.signals_ = RemoteSignals(client)
         self.endpoints = RemoteEndpoints(client)
         self.triggers = RemoteTriggers(client)
+        self.sinks = RemoteSinks(client)
         self.installation = RemoteInstallation(client, self.now)
         self.connector = RemoteConnector(client)
 

@@ -52,14 +52,14 @@ class RemoteTokens(Noun):
     async def create(
         self, name: str, *, namespace: str, role: str, everywhere: bool = False,
         scopes: Sequence[str] = (), tasks: Sequence[str] = (), expires_in: float | None = None,
-        submits_per_second: float | None = None,
+        submits_per_second: float | None = None, queues: Sequence[str] = (),
     ) -> CreatedToken:  # fmt: skip
         expires = None
         if expires_in is not None:
             expires = await self._now() + timedelta(seconds=expires_in)
         return await self._client.tokens.create(
             name, role=role, scopes=scopes, tasks=tasks, expires_at=expires, everywhere=everywhere,
-            submits_per_second=submits_per_second,
+            submits_per_second=submits_per_second, queues=queues,
         )  # fmt: skip
 
     async def revoke(self, prefix: str, *, made: bool = False) -> Tokens:

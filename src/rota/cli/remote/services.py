@@ -11,7 +11,14 @@ import msgspec
 from rota.cli.remote.jobs import RemoteJobs
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
-from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, TriggerStatus, Webhook
+from rota.core.administration import (
+    EndpointStatus,
+    NewEndpoint,
+    NewWebhook,
+    SinkStatus,
+    TriggerStatus,
+    Webhook,
+)
 from rota.handle import JobHandle
 from rota.model import (
     BulkChange,
@@ -59,6 +66,11 @@ class RemoteTriggers(Noun):
         return (await self._client.triggers.list()).items
 
 
+class RemoteSinks(Noun):
+    async def list(self) -> Sequence[SinkStatus]:
+        return (await self._client.sinks.list()).items
+
+
 class RemoteWebhooks(Noun):
     def __init__(self, client: AsyncClient, jobs: RemoteJobs) -> None:
         super().__init__(client)
@@ -85,6 +97,10 @@ class RemoteWebhooks(Noun):
 
     async def disallow(self, entry: str) -> None:
         needs_database("webhooks disallow")
+
+
+class RemoteMaintenance(Noun):
+    """All verbs are those of the client."""
 
 
 class RemoteAlerts(Noun):

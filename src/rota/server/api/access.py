@@ -41,6 +41,9 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tasks: Annotated[
         list[str], msgspec.Meta(max_length=100, description="The tasks whose jobs it may submit.")
     ] = []
+    queues: Annotated[
+        list[str], msgspec.Meta(max_length=100, description="The queues it may submit jobs to.")
+    ] = []
     expires_at: datetime | None = None
     everywhere: bool = False  # in all namespaces, not only in that of the request
     submits_per_second: (

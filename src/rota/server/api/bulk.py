@@ -33,7 +33,7 @@ from rota.operations.job_request import JobRequest, check_guarantee
 from rota.operations.rota import Rota
 from rota.operations.submissions import raise_refused
 from rota.server.api.bodies import NDJSON, describe_body
-from rota.server.api.jobs import check_task_of_token
+from rota.server.api.jobs import check_job_of_token
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
 from rota.server.quotas import Quotas
@@ -166,7 +166,7 @@ class Bulk:
         try:
             # The ids of a chunk are made when it is written.
             request, tenant = _decode(line), self._tenant
-            check_task_of_token(self._principal, request.name)
+            check_job_of_token(self._principal, request.name, request.queue)
             return request.to_new_job(_NO_ID, tenant.namespace, tenant.tasks, tenant.limits)
         except RecursionError:
             return LineRefused(number, "too-deep", "the line is nested too deeply")

@@ -58,11 +58,17 @@ _NOT_READY = ResponseSpec(
 )  # fmt: skip
 async def readyz(context: ContextDep) -> Response[Readiness]:
     """Answer 200 if a job that is submitted now will be run, else 503 with the reasons."""
+    checks = await check_readiness(context)
+    ready = all(check.ok for check in checks)
+    return Response(Readiness(ready, checks), status_code=200 if ready else 503)
+
+
+async def check_readiness(context: ServerContext) -> list[Check]:
+    """Return what a job needs to be run, and whether it is there."""
     checks = [await _check_database(context)]
     if checks[0].ok:
         checks += [await _check_schema(context), *await _check_nodes(context)]
-    ready = all(check.ok for check in checks)
-    return Response(Readiness(ready, checks), status_code=200 if ready else 503)
+    return checks
 
 
 async def _check_database(context: ServerContext) -> Check:

@@ -99,7 +99,7 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     if "traceparent" in headers:
         # The job's own headers take precedence.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
-    check_task_of_token(request.principal, data.name)
+    check_job_of_token(request.principal, data.name, data.queue)
     if request.principal.identity.submits_per_second is not None:
         await context.quotas.admit_token(request.principal.identity, 1)
     accepted = await tenant.submissions.submit_request(data)
@@ -111,10 +111,14 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     return Encoded(accepted, 201, answer)
 
 
-def check_task_of_token(principal: Principal, task: str) -> None:
+def check_job_of_token(principal: Principal, task: str, queue: str | None) -> None:
     if not principal.may_submit(task):
         only = ", ".join(principal.identity.tasks)
         raise Problem(403, "forbidden", f"this token can only submit jobs of {only}, not of {task}")
+    if not principal.may_submit_to(queue):
+        only = ", ".join(principal.identity.queues)
+        wrong = "name one of them" if queue is None else f"not to {queue}"
+        raise Problem(403, "forbidden", f"this token can only submit jobs to queue {only}: {wrong}")
 
 
 def _checked_key(key: str | None, header: str) -> str:

@@ -20,7 +20,7 @@ TriggerName = Annotated[str, PathParameter(max_length=100)]
 class RewindRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The position of the last message that is left out; null: the beginning of the stream."""
 
-    to: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    to: Annotated[str, Meta(min_length=1, max_length=20_000)] | None = None
 
 
 @get("/v1/triggers", policy=VIEWER, summary="List the triggers")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from uuid import UUID
 
@@ -16,8 +15,7 @@ from rota.server.policy import WORKER
 from rota.server.problems import Problem, ProblemDetails
 from rota.server.remote_workers import messages
 from rota.server.remote_workers.claims import Asker
-from rota.server.requests import ContextDep, RotaRequest, WorkersDep
-from rota.store.remote import JobToken
+from rota.server.requests import RotaRequest, WorkersDep
 
 _GONE = {
     410: ResponseSpec(
@@ -37,8 +35,7 @@ async def register_worker(
     host = request.client.host if request.client else "-"
     worker = data.to_worker(data.id or new_id(), host)
     await workers.register(worker, data.to_tasks())
-    settings = request.context.settings
-    answer = messages.Registered(worker.id, settings.heartbeat, settings.lease_seconds)
+    answer = workers.registered(worker.id)
     return Response(answer, status_code=201, headers={"Location": f"/v1/workers/{worker.id}"})
 
 
@@ -47,25 +44,9 @@ async def register_worker(
     status_code=200, responses=_GONE,
 )  # fmt: skip
 async def send_heartbeat(
-    context: ContextDep, workers: WorkersDep, worker_id: FromPath[UUID],
-    data: JSONBody[messages.HeartbeatRequest],
-) -> messages.HeartbeatAnswer:  # fmt: skip
-    await workers.renew(worker_id, draining=data.draining)
-    lost: Sequence[JobToken] = ()
-    if data.alive:
-        await workers.store.note_alive(worker_id, [held.key for held in data.alive])
-    if data.jobs is not None:
-        known = [held.key for held in data.jobs]
-        await workers.give_back_unknown(worker_id, known)
-        lost = await workers.store.moved_on(worker_id, known)
-    cancels = await workers.store.cancels(worker_id)
-    settings = context.settings
-    return messages.HeartbeatAnswer(
-        messages.to_held(cancels),
-        messages.to_held(lost),
-        settings.heartbeat,
-        settings.lease_seconds,
-    )
+    workers: WorkersDep, worker_id: FromPath[UUID], data: JSONBody[messages.HeartbeatRequest]
+) -> messages.HeartbeatAnswer:
+    return await workers.heartbeat(worker_id, data)
 
 
 @post(
@@ -101,8 +82,7 @@ async def _gone(request: RotaRequest) -> None:
 async def finish_jobs(
     workers: WorkersDep, worker_id: FromPath[UUID], data: JSONBody[messages.FinishRequest]
 ) -> messages.Answers:
-    await workers.find(worker_id)
-    return _answers(data.items, await workers.finish(worker_id, data.items) if data.items else ())
+    return await workers.report(worker_id, data)
 
 
 @post(
@@ -112,8 +92,7 @@ async def finish_jobs(
 async def report_progress(
     workers: WorkersDep, worker_id: FromPath[UUID], data: JSONBody[messages.ProgressRequest]
 ) -> messages.Answers:
-    await workers.find(worker_id)
-    return _answers(data.items, await workers.report_progress(worker_id, data.items))
+    return await workers.report(worker_id, data)
 
 
 @post(
@@ -124,8 +103,7 @@ async def report_progress(
 async def add_log_lines(
     workers: WorkersDep, worker_id: FromPath[UUID], data: JSONBody[messages.LogRequest]
 ) -> messages.Answers:
-    await workers.find(worker_id)
-    return _answers(data.items, await workers.add_log_lines(worker_id, data.items))
+    return await workers.report(worker_id, data)
 
 
 @delete(
@@ -135,13 +113,6 @@ async def add_log_lines(
 async def leave(workers: WorkersDep, worker_id: FromPath[UUID]) -> messages.Left:
     await workers.find(worker_id)
     return messages.Left(await workers.leave(worker_id))
-
-
-def _answers(
-    items: Sequence[messages.HeldJob], answers: Sequence[messages.Answer]
-) -> messages.Answers:
-    pairs = zip(items, answers, strict=True)
-    return messages.Answers([messages.Answered(*item.key, answer) for item, answer in pairs])
 
 
 ROUTES = [

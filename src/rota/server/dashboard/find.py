@@ -32,6 +32,7 @@ _PLACES = (
     ("/alerts", "Alerts", VIEWER), ("/events", "Events", VIEWER),
     ("/forecast", "The coming week", VIEWER),
     ("/calendars", "Named calendars", VIEWER), ("/endpoints", "Endpoints", VIEWER),
+    ("/triggers", "Triggers", VIEWER),
     ("/jobs/changes", "Bulk actions", VIEWER), ("/views", "Saved views", VIEWER),
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN), ("/webhooks", "Webhooks", ADMIN),
     ("/namespaces", "Namespaces", VIEWER),

@@ -58,7 +58,7 @@ NAVIGATION = (
 SETTINGS = (
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
-    ("/endpoints", "Endpoints", VIEWER),
+    ("/endpoints", "Endpoints", VIEWER), ("/triggers", "Triggers", VIEWER),
     ("/doctor", "Check-up", EVERYWHERE),
 )  # fmt: skip
 ASSETS = {

@@ -31,6 +31,7 @@ _PART = 30  # users, namespaces, webhooks
 _YEAR = 365 * 86_400
 _TOKEN_LABELS = {
     "name": "Name", "role": "Role", "scopes": "Scopes", "tasks": "Only these tasks",
+    "queues": "Only these queues",
     "expires_at": "Expires", "everywhere": "In all namespaces",
 }  # fmt: skip
 _WEBHOOK_LABELS = {"url": "URL", "kinds": "Events", "format": "Format"}
@@ -118,6 +119,7 @@ async def create_token(
             values = convert(
                 {"name": fields.text("name") or "", "role": fields.text("role"),
                  "scopes": fields.several("scope"), "tasks": fields.words("tasks"),
+                 "queues": fields.words("queues"),
                  "expires_at": expires_at, "everywhere": fields.flag("everywhere")},
                 TokenRequest,
             )  # fmt: skip

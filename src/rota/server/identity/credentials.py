@@ -88,7 +88,7 @@ class Tokens:
             id=info.id, name=info.name, kind="token", prefix=info.prefix,
             memberships={info.namespace: Role.parse(info.role)}, scopes=tuple(info.scopes),
             tasks=tuple(info.tasks), expires_at=info.expires_at,
-            submits_per_second=info.submits_per_second,
+            submits_per_second=info.submits_per_second, queues=tuple(info.queues),
         )  # fmt: skip
         return identity, seconds_left
 

@@ -5,7 +5,8 @@ browser to the provider; the browser keeps the state in a cookie, too. When it r
 be that of the cookie and one that is waiting, and is then deleted: so a login can neither be replayed
 nor be forced upon another browser. The code is exchanged with the verifier, and the ID token must be
 signed by the provider, for us, now, and with the nonce. Who it names must be known here: by the
-provider's own id; the first time, by an e-mail address that the provider vouches for.
+provider's own id; the first time, by an e-mail address that the provider vouches for. With `oidc_groups`
+the provider decides: at each login the roles become those of the groups that the ID token names.
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from rota.config import Settings
+from rota.core.access import is_label
+from rota.core.groups import granted, parse_groups
 from rota.errors import ConfigError
 from rota.lib.ids import hash_secret, new_secret
+from rota.operations.access import Users
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 
@@ -33,7 +37,7 @@ _REFUSED = "The login at the provider failed. Try again."
 class OpenIDConnect:
     """One provider. Needs the extra `rota[oidc]`."""
 
-    def __init__(self, settings: Settings, store: IdentityStore) -> None:
+    def __init__(self, settings: Settings, store: IdentityStore, users: Users) -> None:
         assert settings.oidc_issuer is not None
         if not settings.oidc_client_id or not settings.oidc_client_secret:
             raise ConfigError("oidc_issuer also needs oidc_client_id and oidc_client_secret")
@@ -41,6 +45,9 @@ class OpenIDConnect:
         self._client_id = settings.oidc_client_id
         self._client_secret = settings.oidc_client_secret
         self._store = store
+        self._users = users
+        self._rules = parse_groups(settings.oidc_groups, settings.namespace)
+        self._groups_claim = settings.oidc_groups_claim
         self._httpx = _need("httpx")
         self._jwt = _need("joserfc.jwt")
         self._jwk = _need("joserfc.jwk")
@@ -72,15 +79,27 @@ class OpenIDConnect:
         nonce, verifier, target = waiting
         await self._refresh()
         claims = self._read(await self._exchange(code, callback, verifier), nonce)
-        vouched = claims.get("email") if claims.get("email_verified") is True else None
-        user = await self._store.find_user_of_issuer(self._issuer, claims["sub"], vouched)
-        if user is None:
-            raise Problem(
-                403, "forbidden",
+        email = claims.get("email") if claims.get("email_verified") is True else None
+        vouched = email if isinstance(email, str) and is_label(email) else None
+        return await self._find(claims, vouched), target
+
+    async def _find(self, claims: dict[str, Any], vouched: str | None) -> UUID:
+        if self._rules:
+            roles = granted(self._rules, _groups(claims.get(self._groups_claim)))
+            user = await self._users.follow_groups(self._issuer, claims["sub"], vouched, roles)
+            problem = (
+                "You are known to the provider, but in none of the groups that have a role here, or "
+                "your e-mail address is not verified there. Ask an admin."
+            )
+        else:
+            user = await self._store.find_user_of_issuer(self._issuer, claims["sub"], vouched)
+            problem = (
                 "You are known to the provider, but not to Rota. Ask an admin to add your e-mail "
-                "address (`rota users add`).",
-            )  # fmt: skip
-        return user, target
+                "address (`rota users add`)."
+            )
+        if user is None:
+            raise Problem(403, "forbidden", problem)
+        return user
 
     async def _exchange(self, code: str, callback: str, verifier: str) -> str:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": callback,
@@ -130,6 +149,12 @@ class OpenIDConnect:
             raise Problem(503, "unavailable", "the login provider can't be reached") from error
         self._metadata = metadata
         self._fetched_at = time.monotonic()
+
+
+def _groups(claim: Any) -> list[str]:
+    """Return the groups of a claim: a list, or a single one. Anything else has none."""
+    given = [claim] if isinstance(claim, str) else claim
+    return [each for each in given if isinstance(each, str)] if isinstance(given, list) else []
 
 
 def _challenge(verifier: str) -> str:

@@ -71,11 +71,16 @@ class Claims:
         self._stopping = stopping
 
     async def claim(
-        self, store: RemoteStore, worker: WorkerState, request: ClaimRequest, asker: Asker
-    ) -> Handed:
+        self, store: RemoteStore, worker: WorkerState, request: ClaimRequest, asker: Asker,
+        offered_try: int | None = None,
+    ) -> Handed:  # fmt: skip
+        """Claim jobs for a worker. `offered_try`: they are only offered, and are marked when the worker
+        begins them (`RemoteWorkers.begin`); the number is the worker's own for this try."""
         ends = monotonic() + request.wait
         left = asyncio.ensure_future(asker.gone)
-        claim_once = _Claim(store, request, await store.next_try(), left, asker)
+        this_try = await store.next_try() if offered_try is None else offered_try
+        claim_once = _Claim(store, request, this_try, left, asker)
+        claim_once.marks = offered_try is None
         try:
             if jobs := await claim_once():
                 return jobs, ()
@@ -162,6 +167,7 @@ class _Claim:
         self._try = this_try
         self.left = left
         self.check = asker.check
+        self.marks = True  # what it hands out counts as begun
         self.took: Sequence[Any] = ()  # rows that the last call claimed, handed out or not
 
     async def __call__(self) -> list[Work]:
@@ -178,7 +184,7 @@ class _Claim:
             works = [to_work(row[:-1]) for row in due]  # without `now`
             readable = await decrypted(self._store, self._worker, works)
             await self.check()
-            handed = await self._started(readable)
+            handed = await self._started(readable) if self.marks else readable
             if self.left.done():
                 handed = []
         except BaseException:

@@ -13,11 +13,25 @@ from msgspec import Meta
 from rota.config import OWN_PREFIX
 from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
-from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
+from rota.model import (
+    RESULT_DROPPED,
+    Failure,
+    Guarantee,
+    GuaranteeName,
+    Outcome,
+    OutcomeKind,
+    Retry,
+)
 from rota.operations.job_request import Name, known_name
 from rota.runtime.work import Work
 from rota.store.remote import JobToken, NewWorker, RemoteTask
-from rota.worker.runners.results import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT, encode_result
+from rota.worker.runners.results import (
+    MESSAGE_LIMIT,
+    NAME_LIMIT,
+    TRACEBACK_LIMIT,
+    encode_result,
+    result_dropped,
+)
 
 Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 Label = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -172,6 +186,14 @@ class HeartbeatRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
     draining: bool = False
 
 
+class RelayedHeartbeat(HeartbeatRequest, kw_only=True):
+    """A heartbeat by a broker, which may arrive late. `seen`: the highest of the tokens that you have
+    been offered and of those that claims were answered with; nothing with a higher one is taken for
+    unknown to you."""
+
+    seen: Token = 0
+
+
 class HeartbeatAnswer(msgspec.Struct, frozen=True):
     """`cancel`: jobs to stop and to finish as cancelled. `lost`: those of the jobs you named that are no
     longer yours. Stop them; reports about them are ignored."""
@@ -188,6 +210,25 @@ class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     request: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     max: Annotated[int, Meta(ge=1, le=100)] = 1
     wait: Annotated[float, Meta(ge=0, le=30, description="Seconds, for the first job.")] = 0
+
+
+class RelayedClaim(ClaimRequest, kw_only=True):
+    """A claim by a broker. `attempt`: 1, and one more each time you repeat the claim. The answer to an
+    earlier attempt doesn't count any more."""
+
+    attempt: Annotated[int, Meta(ge=1, le=1_000_000_000)] = 1
+
+
+class BeginRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """Jobs that you were offered, and are about to start."""
+
+    jobs: Annotated[list[HeldJob], Meta(max_length=1000)]
+
+
+class BeginAnswer(msgspec.Struct, frozen=True):
+    """`go`: those that you may start. The others are not yours to start: finish them as released."""
+
+    go: Sequence[HeldJob]
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +252,15 @@ class Claimed(msgspec.Struct, frozen=True):
 
     jobs: Sequence[ClaimedJob]
     cancel: Sequence[HeldJob]
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """Jobs that are offered, and as `Claimed`. `seen`: as if you had been offered this token, too: all
+    that was claimed for you before has a lower one."""
+
+    jobs: Sequence[ClaimedJob]
+    cancel: Sequence[HeldJob]
+    seen: int
 
 
 class ErrorRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -293,6 +343,8 @@ def to_held(jobs: Sequence[JobToken]) -> list[HeldJob]:
 def to_outcome(item: FinishItem, max_result_bytes: int) -> Outcome:
     match item.outcome:
         case "succeeded":
+            if item.error is not None and item.error.type == RESULT_DROPPED:
+                return result_dropped(item.error.message[:MESSAGE_LIMIT])
             return encode_result(item.result, max_result_bytes)
         case "failed":
             return Outcome(OutcomeKind.RAISED, failure=_failure(item), fatal=item.fatal)

@@ -29,17 +29,34 @@ from rota.errors import KeyMissing, NotFound
 from rota.lib.capture import MARK, shortened, storable
 from rota.lib.encryption import Encryptor
 from rota.model import Outcome, OutcomeKind, Retry
-from rota.runtime.attempts import Verdicts, decrypt, failed_once, retry_of, to_held
+from rota.runtime.attempts import (
+    Verdicts,
+    decrypt,
+    failed_once,
+    mark,
+    must_mark,
+    retry_of,
+    to_held,
+)
 from rota.runtime.step_arguments import StepArguments
 from rota.runtime.work import Work
 from rota.server.problems import Problem
 from rota.server.remote_workers.messages import (
     Answer,
+    Answered,
+    Answers,
     FinishItem,
+    FinishRequest,
+    HeartbeatAnswer,
+    HeartbeatRequest,
     LogItem,
+    LogRequest,
     ProgressItem,
+    ProgressRequest,
+    Registered,
     to_outcome,
 )
+from rota.server.remote_workers.messages import to_held as held_jobs
 from rota.store.database import Database
 from rota.store.driver_errors import is_bad_value
 from rota.store.events import EventStore, Noticed
@@ -121,24 +138,82 @@ class RemoteWorkers:
             await self._close(connection, id, verdicts, held)
         return len(held)
 
+    def registered(self, id: UUID) -> Registered:
+        return Registered(id, self._settings.heartbeat, self._settings.lease_seconds)
+
     # -- heartbeats
 
-    async def give_back_unknown(self, id: UUID, known: Sequence[JobToken]) -> None:
+    async def heartbeat(
+        self, id: UUID, data: HeartbeatRequest, seen: int | None = None
+    ) -> HeartbeatAnswer:
+        await self.renew(id, draining=data.draining)
+        lost: Sequence[JobToken] = ()
+        if data.alive:
+            await self.store.note_alive(id, [held.key for held in data.alive])
+        if data.jobs is not None:
+            known = [held.key for held in data.jobs]
+            await self.give_back_unknown(id, known, seen)
+            lost = await self.store.moved_on(id, known)
+        cancels = await self.store.cancels(id)
+        return HeartbeatAnswer(
+            held_jobs(cancels),
+            held_jobs(lost),
+            self._settings.heartbeat,
+            self._settings.lease_seconds,
+        )
+
+    async def give_back_unknown(
+        self, id: UUID, known: Sequence[JobToken], seen: int | None = None
+    ) -> None:
+        """Give back what the worker doesn't know of. `seen`: the highest token that it has seen; a job
+        with a higher one was claimed after it said so."""
         async with self.store.database.transaction("give_back_unknown") as connection:
             held = await self.store.held(
-                connection, id, longer_than=self._settings.lease_seconds, known=known
+                connection, id, longer_than=self._settings.lease_seconds, known=known, seen=seen
             )
             if held:
                 verdicts = self._verdicts(id)
                 for row in held:
-                    verdicts.give_up(to_held(row), row["ran"])
+                    verdicts.give_up(to_held(row), row["ran"], started=row["started"])
                 await self._close(connection, id, verdicts, held)
+
+    # -- offers, of a relay
+
+    async def begin(self, id: UUID, jobs: Sequence[JobToken]) -> list[JobToken]:
+        """Return those of the offered jobs that may start, marked where they must be.
+
+        May be repeated: what was marked under its token before is not marked again.
+        """
+        rows = await self.store.offered(id, jobs)
+        works = [_offered(row) for row in rows]
+        marked = [
+            work for work, row in zip(works, rows, strict=True)
+            if must_mark(work) and not row["started"]
+        ]  # fmt: skip
+        answers = await mark(self.store.work, id, marked) if marked else {}
+        refused = {work.id for work in marked if answers.get(work.id) != "start"}
+        return [(work.id, work.token) for work in works if work.id not in refused]
 
     async def _close(
         self, connection: Any, id: UUID, verdicts: Verdicts, held: Sequence[Any]
     ) -> None:
         await verdicts.write(self.store.work, connection, apart=True)
         await self.store.close_finished(id, {row["token"] for row in held}, connection)
+
+    # -- reports on jobs
+
+    async def report(self, id: UUID, data: FinishRequest | ProgressRequest | LogRequest) -> Answers:
+        """Write what a worker reports. Return one answer for each item, in order."""
+        await self.find(id)
+        match data:
+            case FinishRequest():
+                answers = await self.finish(id, data.items) if data.items else []
+            case ProgressRequest():
+                answers = await self.report_progress(id, data.items)
+            case LogRequest():
+                answers = await self.add_log_lines(id, data.items)
+        pairs = zip(data.items, answers, strict=True)
+        return Answers([Answered(*item.key, answer) for item, answer in pairs])
 
     # -- outcomes
 
@@ -237,6 +312,12 @@ class RemoteWorkers:
             refused = await self._logs.add(id, self.store.namespace, lines) if lines else 0
             answers.append("stale" if refused else "accepted")
         return answers
+
+
+def _offered(row: Any) -> Work:
+    work = to_held(row)
+    work.schedule = row["schedule_id"]
+    return work
 
 
 def _new_lines(item: LogItem, so_far: LogSoFar, limit: int) -> list[NewLogLine]:

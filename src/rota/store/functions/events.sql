@@ -13,7 +13,11 @@ begin
             'detail', e.detail)))) into jobs
     from added as e join rota.webhook as w
         on w.namespace = e.namespace and w.paused_at is null and (w.kinds = '{}' or e.kind = any(w.kinds))
-    where e.task <> 'rota' || '.webhook';
+    where e.task <> 'rota' || '.webhook'
+      -- In a maintenance window people are told nothing; programs, which take JSON, go on.
+      and (w.format = 'json' or not exists (select from rota.maintenance as m
+          where m.namespace = e.namespace and m.starts_at <= e.at and e.at < m.ends_at
+            and (m.kinds = '{}' or e.kind = any(m.kinds))));
     if jobs is not null then
         begin
             perform rota.submit_jobs(jobs, false, 'never');

@@ -13,7 +13,8 @@ $$;
 -- A request that is repeated because its answer was lost finds the batch of the earlier try. The jobs that are
 -- still held become the new try's, under a new token: whatever the earlier one may still do (its answer arrives
 -- after all, its server notices that the request is closed and gives the jobs back) is refused. A try that was
--- overtaken gets nothing. Tries of one request wait for each other here.
+-- overtaken gets nothing, nor does one that is seen a second time, as a broker may deliver it: its jobs are out, and
+-- may have begun. Tries of one request wait for each other here.
 create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
         guarantee smallint, timeout real, crashes smallint, due_at timestamptz, key text, headers json, early float8,
@@ -29,7 +30,7 @@ declare
 begin
     perform pg_advisory_xact_lock(hashtextextended('rota.' || me::text || asked, 10));
     select max(b.request_try) into last_try from rota.batch as b where b.node = me and b.request = asked;
-    if last_try > this_try then
+    if last_try >= this_try then
         return;
     elsif last_try is not null then
         return query

@@ -8,19 +8,19 @@ select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.
 
 -- name: create_token
 insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at, tasks, made_with,
-    submits_per_second)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11::uuid, $12)
-returning id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+    submits_per_second, queues)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11::uuid, $12, $13)
+returning id, prefix, name, namespace, role, scopes, tasks, queues, created_at, created_by, expires_at, revoked_at, last_used_at,
     submits_per_second;
 
 -- name: find_token
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at, submits_per_second,
+select id, prefix, name, namespace, role, scopes, tasks, queues, created_at, created_by, expires_at, revoked_at, last_used_at, submits_per_second,
        case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left
 from rota.api_token
 where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
 
 -- name: list_tokens
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+select id, prefix, name, namespace, role, scopes, tasks, queues, created_at, created_by, expires_at, revoked_at, last_used_at,
        submits_per_second
 from rota.api_token
 where ($1::text is null or namespace = $1) and ($2::boolean or revoked_at is null)
@@ -29,7 +29,7 @@ order by created_at desc, id desc
 limit $5;
 
 -- name: get_token
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+select id, prefix, name, namespace, role, scopes, tasks, queues, created_at, created_by, expires_at, revoked_at, last_used_at,
        submits_per_second
 from rota.api_token where prefix = $1 and ($2::text is null or namespace = $2);
 
@@ -42,7 +42,7 @@ with recursive found as (
 )
 update rota.api_token as t set revoked_at = coalesce(t.revoked_at, rota.now())
 from found as f where t.id = f.id
-returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at,
+returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.queues, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at,
     t.submits_per_second;
 
 -- name: admit_token
@@ -97,6 +97,21 @@ with known as (
     returning id, name
 )
 select id, name from known union all select id, name from bound;
+
+-- name: add_user_of_issuer
+-- Nothing if the name or the provider's id is taken.
+insert into rota.user_account as p (id, name, issuer, subject) values ($1, $2, $3, $4)
+on conflict do nothing returning p.id;
+
+-- name: list_memberships
+select m.namespace, m.role from rota.membership as m where m.user_id = $1 order by m.namespace;
+
+-- name: set_memberships
+-- Exactly these.
+with gone as (delete from rota.membership as m where m.user_id = $1 and m.namespace <> all($2::text[]))
+insert into rota.membership as m (user_id, namespace, role)
+select $1, each.namespace, each.role from unnest($2::text[], $3::text[]) as each (namespace, role)
+on conflict (user_id, namespace) do update set role = excluded.role;
 
 -- name: create_link
 insert into rota.login_link (hash, user_id, namespace, role, expires_at)

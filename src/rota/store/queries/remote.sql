@@ -76,7 +76,8 @@ where not exists (select from rota.present as p
                   where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running} offset 0);
 
 -- name: held_of_worker
--- All that it holds; or, of what it holds since longer than $2 seconds, what it doesn't know of ($3, $4).
+-- All that it holds; or, of what it holds since longer than $2 seconds, what it doesn't know of ($3, $4), though it
+-- has seen higher tokens ($5; null: this isn't asked).
 -- Locked in the order of their ids, as by held_for_finish.
 select p.* from (
     select p.id, p.token from rota.batch as b
@@ -84,6 +85,7 @@ select p.* from (
         select p.id, p.token from rota.present as p
         where p.id = any(b.ids) and p.token = b.token and p.node = $1
           and p.state = {state.running} and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
+               and ($5::bigint is null or p.token <= $5)
                and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
                                where k.id = p.id and k.token = p.token)))
         offset 0
@@ -93,12 +95,26 @@ select p.* from (
 ) as a
 cross join lateral (
     select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-           p.cancel_at is not null as cancelled,
+           p.cancel_at is not null as cancelled, p.started_at is not null as started,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
     where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running}
     for update
 ) as p;
+
+-- name: offered_to_worker
+-- Of jobs that were offered to a worker, those that it may begin: they are its own, nobody has cancelled them, and
+-- its lease is good.
+select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes, p.schedule_id,
+       p.started_at is not null as started
+from unnest($3::uuid[], $4::bigint[]) as a(id, token)
+cross join lateral (
+    select p.* from rota.present as p
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running} and p.cancel_at is null
+    offset 0
+) as p
+where exists (select from rota.node as n where n.id = $1 and n.namespace = $2 and n.remote
+              and n.state in ('live', 'draining') and n.expires_at > rota.now());
 
 -- name: held_for_finish
 select p.* from (

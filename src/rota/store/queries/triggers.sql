@@ -52,6 +52,9 @@ order by name;
 update rota.trigger set paused_at = case when $3 then coalesce(paused_at, rota.now()) end
 where namespace = $1 and name = $2 returning name;
 
+-- name: lock_trigger
+select name from rota.trigger where namespace = $1 and name = $2 for update;
+
 -- name: rewind_trigger
 -- $3: the position to go on from; null: the beginning of the stream.
 update rota.trigger set position = $3, started = true, fault = null

@@ -11,13 +11,12 @@ another, that is a fault that a person has to decide about, by a rewind.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import Any
 
 from rota.errors import ConfigError
 from rota.lib.addresses import Address
 from rota.operations.triggers import Message
-from rota.worker.sources import SourceUnavailable
+from rota.worker.sources import Read, SourceUnavailable
 
 try:
     import nats
@@ -34,12 +33,7 @@ _IDLE = 60.0  # seconds after which the server forgets a consumer that nobody re
 
 class NatsSource:
     def __init__(self, address: Address) -> None:
-        self._servers = [f"{'tls' if address.tls else 'nats'}://{host}" for host in address.hosts]
-        self._options: dict[str, Any] = {}
-        if address.user:
-            self._options = {"user": address.user, "password": address.password}
-        if address.tls:
-            self._options["tls"] = address.ssl_context("source")
+        self._address = address
         self._stream = address.path
         self._line: Any = None
         self._reader: Any = None
@@ -52,11 +46,11 @@ class NatsSource:
             return None
         return await self._position_at(info, info.state.last_seq)
 
-    async def read(self, position: str | None, limit: int, wait: float) -> Sequence[Message]:
+    async def read(self, position: str | None, limit: int, wait: float) -> Read:
         info = await self._info() if self._reader is None else None
         if self._reader is None and info is None:
             await asyncio.sleep(wait)
-            return []
+            return Read([], position)
         sequence = _parse(position)[1] if position else 0
         if self._reader is None or self._next != sequence + 1:
             info = info or await self._info()
@@ -67,7 +61,7 @@ class NatsSource:
             found = await self._reader.fetch(limit, timeout=max(wait, 0.05))
         except (NatsTimeout, TimeoutError):
             self._reader = None  # asked anew: the stream may have been made anew meanwhile
-            return []
+            return Read([], position)
         except (NatsError, OSError) as error:
             await self.close()
             raise SourceUnavailable(f"NATS: {type(error).__name__} {error}".rstrip()) from error
@@ -80,7 +74,7 @@ class NatsSource:
                 Message(position=place, body=each.data, headers=headers, topic=each.subject)
             )
             self._next = about.sequence.stream + 1
-        return messages
+        return Read(messages, messages[-1].position if messages else position)
 
     async def lag(self, position: str | None) -> int | None:
         info = await self._info()
@@ -141,16 +135,26 @@ class NatsSource:
     async def _ask(self, call: Any) -> Any:
         try:
             if self._line is None:
-                self._line = await nats.connect(
-                    self._servers, connect_timeout=_ANSWER, max_reconnect_attempts=1,
-                    allow_reconnect=False, error_cb=_quiet, **self._options,
-                )  # fmt: skip
+                self._line = await connect(self._address)
             return await call(self._line.jetstream(timeout=_ANSWER))
         except NotFoundError:
             raise
         except (NatsError, OSError, TimeoutError) as error:
             await self.close()
             raise SourceUnavailable(f"NATS: {type(error).__name__} {error}".rstrip()) from error
+
+
+async def connect(address: Address) -> Any:
+    options: dict[str, Any] = {}
+    if address.user:
+        options = {"user": address.user, "password": address.password}
+    if address.tls:
+        options["tls"] = address.ssl_context("source")
+    return await nats.connect(
+        [f"{'tls' if address.tls else 'nats'}://{host}" for host in address.hosts],
+        connect_timeout=_ANSWER, max_reconnect_attempts=1, allow_reconnect=False, error_cb=_quiet,
+        **options,
+    )  # fmt: skip
 
 
 async def _quiet(_: Exception) -> None:

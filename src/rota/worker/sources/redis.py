@@ -12,7 +12,6 @@ what follows is not guessed, it is a fault, until new entries have higher ids or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ import msgspec
 from rota.errors import ConfigError
 from rota.lib.addresses import Address
 from rota.operations.triggers import Message
-from rota.worker.sources import SourceUnavailable
+from rota.worker.sources import Read, SourceUnavailable
 
 try:
     from redis.asyncio import Redis
@@ -33,24 +32,14 @@ _FIRST = "0-0"
 
 class RedisSource:
     def __init__(self, address: Address) -> None:
-        host, _, port = address.hosts[0].rpartition(":")
-        tls: dict[str, Any] = {}
-        if address.tls:
-            tls = {"ssl": True, "ssl_ca_certs": address.options.get("ca"),
-                   "ssl_certfile": address.options.get("cert"),
-                   "ssl_keyfile": address.options.get("key")}  # fmt: skip
         self._stream = address.path
         self._field = address.options.get("field")
-        self._redis = Redis(
-            host=host.strip("[]"), port=int(port), db=int(address.options.get("db", "0")),
-            username=address.user or None, password=address.password or None,
-            socket_connect_timeout=5.0, socket_timeout=10.0, **tls,
-        )  # fmt: skip
+        self._redis = connect(address)
 
     async def end(self) -> str | None:
         return (await self._info())[0]
 
-    async def read(self, position: str | None, limit: int, wait: float) -> Sequence[Message]:
+    async def read(self, position: str | None, limit: int, wait: float) -> Read:
         after = position or _FIRST
         _order(after)
         answer = await self._ask(
@@ -63,10 +52,10 @@ class RedisSource:
                     f"the stream {self._stream!r} ends at {last}, before our position {position}: it "
                     "was created again or has lost entries. Set a position: `rota triggers rewind`"
                 )
-            return []
+            return Read([], position)
         # As a list, or by stream as newer clients have it.
         entries = answer[0][1] if isinstance(answer, list) else next(iter(answer.values()))[0]
-        return [self._message(id, fields) for id, fields in entries]
+        return Read([self._message(id, fields) for id, fields in entries], entries[-1][0].decode())
 
     def _message(self, id: bytes, fields: dict[bytes, bytes]) -> Message:
         named = {name.decode("utf-8", "replace"): value for name, value in fields.items()}
@@ -106,6 +95,20 @@ class RedisSource:
             return await call
         except (RedisError, OSError) as error:
             raise SourceUnavailable(f"Redis: {error}") from error
+
+
+def connect(address: Address) -> Redis:
+    host, _, port = address.hosts[0].rpartition(":")
+    tls: dict[str, Any] = {}
+    if address.tls:
+        tls = {"ssl": True, "ssl_ca_certs": address.options.get("ca"),
+               "ssl_certfile": address.options.get("cert"),
+               "ssl_keyfile": address.options.get("key")}  # fmt: skip
+    return Redis(
+        host=host.strip("[]"), port=int(port), db=int(address.options.get("db", "0")),
+        username=address.user or None, password=address.password or None,
+        socket_connect_timeout=5.0, socket_timeout=10.0, **tls,
+    )  # fmt: skip
 
 
 def _order(id: str) -> tuple[int, int]:

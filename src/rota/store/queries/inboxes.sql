@@ -1,0 +1,45 @@
+-- Messages that come by HTTP: see rota.worker.sources.inbox.
+
+-- name: declare_inbox
+-- How its messages are signed, as the code of the node that reads says.
+insert into rota.inbox as i (namespace, name, form, secrets) values ($1, $2, $3, $4)
+on conflict (namespace, name) do update set form = excluded.form, secrets = excluded.secrets
+where (i.form, i.secrets) is distinct from (excluded.form, excluded.secrets);
+
+-- name: find_inbox
+select i.form, i.secrets, extract(epoch from rota.now())::float8 as now
+from rota.inbox as i join rota.trigger as t using (namespace, name)
+where i.namespace = $1 and i.name = $2 and t.source = 'http:';
+
+-- name: store_message
+-- No row back: it is there already, or the inbox is gone.
+with known as (
+    select from rota.inbox_message as m where m.namespace = $1 and m.name = $2 and m.delivery = $3
+), next as (
+    update rota.inbox as i set last_number = last_number + 1
+    where i.namespace = $1 and i.name = $2 and not exists (select from known)
+    returning i.last_number
+)
+insert into rota.inbox_message (namespace, name, number, id, delivery, body, sealed, headers)
+select $1, $2, n.last_number, $4, $3, $5, $6, $7 from next as n
+on conflict (namespace, name, delivery) do nothing
+returning number;
+
+-- name: find_message
+select number from rota.inbox_message where namespace = $1 and name = $2 and delivery = $3;
+
+-- name: read_inbox
+select number, id, delivery, body, sealed, headers from rota.inbox_message
+where namespace = $1 and name = $2 and number > $3
+order by number limit $4;
+
+-- name: last_of_inbox
+select coalesce(max(number), 0) from rota.inbox_message where namespace = $1 and name = $2;
+
+-- name: prune_inbox
+-- Messages that were read, and are too old to come again.
+delete from rota.inbox_message as m where m.namespace = $1 and m.name = $2 and m.number in (
+    select o.number from rota.inbox_message as o
+    where o.namespace = $1 and o.name = $2 and o.number <= $3 and o.received_at < rota.now() - make_interval(secs => $4)
+    order by o.number limit 1000)
+returning m.number;
