@@ -89,6 +89,8 @@ async def _send_rabbitmq(service: Process, numbers: range) -> None:
         exchange = channel.default_exchange
         await asyncio.gather(*(exchange.publish(each, routing_key="orders") for each in body))
     await line.close()
+    assert isinstance(service, RabbitMQ)
+    await eventually(service.knows_its_streams, what="a stream that outlives a kill")
 
 
 async def _declared(line: Any) -> Any:
