@@ -2,8 +2,10 @@
 
 Two relays and three workers in processes of their own, which reach each other by a real broker alone.
 Workers and relays are killed (-9) and paused for longer than a lease, the broker is killed and
-restarted, paused, and wiped, one after the other, until all jobs have ended. Asked is: did every job
-end, did an at_most_once job begin twice, and was something taken from an attempt that was not the last?
+restarted, paused, and wiped, one after the other, in whole rounds. Before each of these a portion of the
+jobs is submitted, and it is done as soon as some of them run, so that it meets work that is under way
+however few jobs there are and however fast they are. Asked is: did every job end, did an at_most_once
+job begin twice, and was something taken from an attempt that was not the last?
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +32,6 @@ import msgspec
 from proof.services import Nats, Process, RabbitMQ, Redis
 from proof.waiting import eventually
 from rota import App, Context
-from rota.lib.ids import unit
 from rota.store.embedded import open_embedded
 
 app = App()
@@ -39,9 +42,14 @@ _RELAYS = 2
 _SETTINGS = {
     "ROTA_HEARTBEAT": "1", "ROTA_MISSED_HEARTBEATS": "4", "ROTA_GRACE": "5",
     "ROTA_DISPATCH_SECRET": "a secret of relays and workers that is long enough",
+    # A broker that is away for longer than a lease costs all workers their jobs, often in a round.
+    "ROTA_MAX_CRASHES": "1000",
 }  # fmt: skip
 _LEASE = 4.0
 _BULK = 1_000
+_MOST_AT_ONCE = 5_000  # jobs that are submitted before one disturbance
+_LEFT = "select (select count(*) from rota.future) + (select count(*) from rota.present)"
+_RUNNING = "select count(*) from rota.present where state = 4"
 _file: int | None = None
 
 
@@ -82,6 +90,8 @@ class Outcome(msgspec.Struct):
     doubled_once: int = 0
     stale: int = 0
     done: dict[str, int] = msgspec.field(default_factory=dict)
+    met: int = 0  # disturbances that met jobs that ran
+    errors: dict[str, int] = msgspec.field(default_factory=dict)  # of those that failed
 
     @property
     def violations(self) -> int:
@@ -128,6 +138,13 @@ class Trial:
                 process.send_signal(signal.SIGCONT)
                 process.kill()
                 process.wait()
+
+    def begun(self) -> int:
+        """Return how much was written to the journal."""
+        return self.journal.stat().st_size if self.journal.exists() else 0
+
+    def has_begun(self, before: int) -> bool:
+        return self.begun() > before
 
     # -- what is done to them
 
@@ -182,20 +199,44 @@ class Trial:
         await asyncio.sleep(seconds)
         process.send_signal(signal.SIGCONT)
 
-    async def disturb(self) -> None:
-        while True:
-            for each in self.disturbances():
-                await asyncio.sleep(2 + 2 * unit())
-                await each()
-                self.done[each.__name__] += 1
+
+def _portions(jobs: int, faults: int) -> list[int]:
+    """Return how many jobs are submitted before each disturbance, in whole rounds of these."""
+    rounds = max(1, -(-jobs // (faults * _MOST_AT_ONCE)))
+    each, more = divmod(jobs, rounds * faults)
+    return [each + (number < more) for number in range(rounds * faults)]
 
 
 async def _submit(jobs: int) -> None:
     for start in range(0, jobs, _BULK):
         calls = range(start, min(start + _BULK, jobs))
-        pauses = {n: 0.5 if n % 50 == 0 else 0.01 if n % 3 else 0.0 for n in calls}
+        pauses = {n: _pause(n) for n in calls}
         await work.submit_many([{"pause": pauses[n]} for n in calls if n % 10 >= 3])
         await once.submit_many([{"pause": pauses[n]} for n in calls if n % 10 < 3])
+
+
+def _pause(number: int) -> float:
+    if number % 100 in (0, 5):  # one of each task that still runs when it is disturbed
+        return 2.0
+    return 0.5 if number % 50 == 1 else 0.01 if number % 3 else 0.0
+
+
+async def _disturb(
+    connection: asyncpg.Connection, trial: Trial, found: Outcome, quiet: bool
+) -> None:
+    """Submit all jobs in portions, and disturb each portion while it runs."""
+    disturbances = trial.disturbances()
+    portions = _portions(found.jobs, len(disturbances))
+    for portion, disturb in zip(portions, cycle(disturbances), strict=False):
+        before = trial.begun()
+        await _submit(portion)
+        # After what was done before, this may take a lease and more.
+        await eventually(partial(trial.has_begun, before), 120, "the first job of a portion")
+        found.met += await connection.fetchval(_RUNNING) > 0
+        await disturb()
+        trial.done[disturb.__name__] += 1
+        if not quiet:
+            print(f"  {disturb.__name__}, {await connection.fetchval(_LEFT)} jobs left", flush=True)
 
 
 async def _judge(connection: asyncpg.Connection, trial: Trial, found: Outcome) -> None:
@@ -206,14 +247,18 @@ async def _judge(connection: asyncpg.Connection, trial: Trial, found: Outcome) -
     found.begun = begun.total()
     found.doubled_once = sum(task == "once" and n > 1 for (task, _), n in begun.items())
     rows = await connection.fetch(
-        "select id, task, token, state, result::text as result, (error ->> 'type') as error "
+        "select id, task, token, state, result::text as result, (error ->> 'type') as error, "
+        "(error ->> 'message') as message "
         "from (select id, task, token, state, result, error::jsonb as error from rota.past"
         " union all select id, task, token, state, result, error::jsonb from rota.dead) as j"
     )
     for row in rows:
         lost = row["error"] == "NodeLost" and row["task"] == "once"
         found.lost_once += lost
-        found.failed += row["result"] is None and not lost
+        if row["result"] is None and not lost:
+            found.failed += 1
+            said = f"{row['task']}: {row['error']}: {row['message']}"
+            found.errors[said] = found.errors.get(said, 0) + 1
         found.never_begun += not lost and begun[row["task"], str(row["id"])] == 0
         # Each attempt returns its own token: what was taken must be of the one that held the job.
         found.stale += row["result"] is not None and int(row["result"]) != row["token"]
@@ -235,23 +280,14 @@ async def run(name: str, jobs: int, *, seconds: float = 1800.0, quiet: bool = Tr
             for kind, count in (("scheduler", 1), ("relay", _RELAYS), ("worker", _WORKERS)):
                 for _ in range(count):
                     trial.start(kind)
-            await _submit(jobs)
-            await eventually(lambda: trial.journal.exists(), 120, "the first job")
             began = time.monotonic()
-            disturbing = asyncio.create_task(trial.disturb())
+            async with asyncio.timeout(seconds):
+                await _disturb(connection, trial, found, quiet)
             left = jobs
             while left and time.monotonic() - began < seconds:
-                await asyncio.sleep(0.5 if jobs < 10_000 else 5)
-                if disturbing.done():
-                    disturbing.result()
-                left = await connection.fetchval(
-                    "select (select count(*) from rota.future) + (select count(*) from rota.present)"
-                )
-                if not quiet:
-                    print(f"  {time.monotonic() - began:5.0f} s: {left} left", flush=True)
+                await asyncio.sleep(0.5)
+                left = await connection.fetchval(_LEFT)
             found.seconds = time.monotonic() - began
-            disturbing.cancel()
-            await asyncio.gather(disturbing, return_exceptions=True)
             found.done = dict(trial.done)
             await _judge(connection, trial, found)
             await connection.close()
@@ -283,7 +319,7 @@ def main() -> None:
             f"{name}: {found.jobs} jobs in {found.seconds:.0f} s, {found.begun} attempts began; "
             f"unended {found.unended}, failed {found.failed}, never begun {found.never_begun}, "
             f"at_most_once twice {found.doubled_once}, stale writes {found.stale}; at_most_once lost "
-            f"with their worker {found.lost_once}\n  {found.done}", flush=True,
+            f"with their worker {found.lost_once}\n  {found.done} {found.errors or ''}", flush=True,
         )  # fmt: skip
     sys.exit(broken > 0)
 

@@ -6,6 +6,11 @@ import pytest
 
 from proof import dispatch
 
+KINDS = {
+    "kill_worker", "kill_relay", "kill_both", "restart_broker", "wipe_broker", "pause_broker",
+    "pause_worker", "pause_relay",
+}  # fmt: skip
+
 
 @pytest.mark.proof
 @pytest.mark.timeout(400)
@@ -15,4 +20,5 @@ async def test_jobs_end_and_none_begins_twice_whatever_is_broken(name: str):
         pytest.skip(missing)
     found = await dispatch.run(name, 5_000, seconds=300)
     assert found.violations == 0, found
-    assert found.done, "nothing was broken"
+    assert set(found.done) == KINDS, f"not everything was broken: {found}"
+    assert found.met == sum(found.done.values()), f"no job ran when something was broken: {found}"
