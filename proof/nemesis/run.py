@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import signal
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -232,12 +233,19 @@ async def _finish(
 
 
 async def _wait_until_few_are_left(cluster: Cluster, few: int, patience: float) -> int:
-    """How many jobs were left when patience ran out. Schedules go on: their newest don't count."""
+    """Return how many jobs were left when patience ran out. Schedules go on: their newest don't count.
+
+    A machine that others load may have piled up more than it can do in `patience`. That is counted
+    from the last time that fewer were left than ever before: what is stuck is found, and slowness is not
+    taken for it.
+    """
     connection = await cluster.server.connect()
-    end = time.monotonic() + patience
+    end, fewest = time.monotonic() + patience, sys.maxsize
     try:
         while True:
             left: int = await connection.fetchval(_LEFT)
+            if left < fewest:
+                end, fewest = time.monotonic() + patience, left
             if left <= few or time.monotonic() > end:
                 return left
             await asyncio.sleep(0.3)
