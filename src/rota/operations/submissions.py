@@ -258,12 +258,16 @@ class Submissions:
         template = self._build(task.name, b"{}", options, task)
         return Bulk(template, new_ids(len(payloads)), payloads)
 
-    def new_unchecked(
-        self, task: Task[..., Any], options: SubmitOptions, payload: Mapping[str, Any]
-    ) -> NewJob:
-        """Make a job whose arguments don't fit its task: one that is to be a dead letter."""
-        encoded = encode_payload(payload, self._rota.limits, task.name)
-        return self._build(task.name, encoded, options, task)
+    def new_unchecked(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
+        """Make a job whose arguments don't fit its task: one that is to be a dead letter.
+
+        It must be stored whatever it is: no limit, no hook and no other job of the task is asked, and
+        it is ready at once.
+        """
+        raw = msgspec.Raw(payload)
+        job = build_job(new_id(), self._rota.namespace, task.name, raw, options, task)
+        job.unique = None
+        return job
 
     async def store_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs that are made already, in a transaction of Rota's own."""
