@@ -86,10 +86,12 @@ class Submissions:
         reader = self._reader_of(job.task)
         return JobHandle(self._rota.jobs, accepted.id, accepted.existed, reader, accepted.warnings)
 
-    async def submit_request(self, request: JobRequest) -> Accepted:
+    async def submit_request(self, request: JobRequest, *, one_queue: bool = False) -> Accepted:
         """Submit a job as a request describes it, if the quotas of the namespace admit it."""
         rota = self._rota
-        job = request.to_new_job(new_id(), rota.namespace, rota.tasks, rota.limits)
+        job = request.to_new_job(
+            new_id(), rota.namespace, rota.tasks, rota.limits, one_queue=one_queue
+        )
         if request.guarantee is not None:
             declared = await self.declared_guarantees([job.task])
             check_guarantee(job.task, job.guarantee, declared.get(job.task))
