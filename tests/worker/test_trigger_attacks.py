@@ -293,3 +293,42 @@ def test_a_coroutine_can_not_decide(field):
 
     with pytest.raises(ConfigError, match="plain function"):
         make_trigger("redis://r/x", "take", None, (), **{field: function})
+
+
+@pytest.fixture
+async def nats(tmp_path: Any) -> AsyncIterator[Broker]:
+    service, kind = KINDS["nats"]
+    if reason := service.missing():
+        pytest.skip(reason)
+    process = service(tmp_path)
+    process.start()
+    broker = kind(process)
+    await broker.open()
+    yield broker
+    await broker.close()
+    process.stop()
+
+
+async def test_a_deleted_last_message_makes_no_others_new(sandbox, hot, nats):
+    await nats.send({"order": 1}, {"order": 2}, {"order": 3})
+    await nats._stream.delete_msg("orders", 3)
+    declare(sandbox, nats)
+    one = await opened(sandbox, hot)
+    await one.tick()
+    await nats.send({"order": 4})
+    await ticks(one, 1)
+    await read_again(one, 2)
+    assert [job.payload["order"] for job in await sandbox.jobs()] == [4]
+
+
+async def test_a_message_that_is_lost_on_the_way_is_read_again(sandbox, hot, nats):
+    """JetStream counts it as delivered, and would not send it again by itself."""
+    declare(sandbox, nats, start="beginning", batch=3)
+    one = await opened(sandbox, hot)
+    await one.tick()
+    await nats.send(*({"order": number} for number in range(12)))
+    await ticks(one, 3)
+    lost = await one._source._reader.fetch(2)  # which never reach the trigger
+    assert len(lost) == 2
+    await ticks(one, 12)
+    assert sorted(job.payload["order"] for job in await sandbox.jobs()) == list(range(12))
