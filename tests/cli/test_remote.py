@@ -139,8 +139,10 @@ async def fill() -> dict[str, str]:
     names["entry"] = str(paused.id)
     source = ("orders", "charge", "redis://localhost:6379/orders")
     database = (await app.store()).database
-    await database.fetch("declare_trigger", app.settings.namespace, *source)
-    await database.fetch("declare_sink", app.settings.namespace, "out", "redis://localhost/out")
+    await database.fetch("declare_trigger", app.settings.namespace, *source, None)
+    await database.fetch(
+        "declare_sink", app.settings.namespace, "out", "redis://localhost/out", None
+    )
     steps = [StepDefinition(name="first", task="greet"), StepDefinition(name="second", task="greet",
              after=["first"]), StepDefinition(name="parts", map="greet", over=[1, 2])]  # fmt: skip
     await app.workflows.put_all([Graph(Definition(name="flow", steps=steps))])

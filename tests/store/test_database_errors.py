@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -322,3 +324,65 @@ async def test_what_takes_too_long_in_one_statement_is_written_in_smaller_ones(
         async with Node(app).running():
             for handle in handles:
                 assert (await handle.wait(60)).state == "succeeded"
+
+
+# -- what asyncpg calls an InterfaceError
+
+MISUSES: dict[str, Callable[[asyncpg.Connection], Any]] = {
+    "too few arguments": lambda line: line.fetch("select $1::int, $2::int", 1),
+    "too many arguments": lambda line: line.fetch("select 1", 1),
+    "a value of another type": lambda line: line.fetch("select $1::int", "connection is closed"),
+    "a number that is too large": lambda line: line.fetch("select $1::int", 2**40),
+    "a text with half of a character": lambda line: line.fetch("select $1::text", "\ud800"),
+}
+
+
+@pytest.mark.parametrize("misuse", list(MISUSES))
+async def test_misuse_of_the_driver_is_a_bug_and_no_outage(app: App, misuse: str):
+    """Taken for an outage it would be repeated for ever, and nobody would see it."""
+    database = (await app.store()).database
+    misused = (asyncpg.InterfaceError, asyncpg.DataError)
+    with pytest.raises(misused) as raised:
+        async with database.connection() as connection:
+            await MISUSES[misuse](connection)
+    assert not is_transient(raised.value)
+    async with database.connection() as connection:
+        assert await connection.fetchval("select 1") == 1
+
+
+async def test_a_line_that_is_gone_is_an_outage(app: App, database_url: str):
+    database = (await app.store()).database
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with database.connection() as connection:
+            await connection.close()
+            await connection.fetch("select 1")
+    with pytest.raises(StoreUnavailable):  # noqa: PT012
+        async with database.connection() as connection:
+            connection.terminate()
+            await connection.fetch("select 1")
+    pool = await asyncpg.create_pool(database_url, min_size=0)
+    kept = await pool.acquire()
+    await pool.release(kept)
+    for use in (kept.fetchval, pool.fetchval):
+        with pytest.raises(asyncpg.InterfaceError) as raised:
+            await use("select 1")
+        assert is_transient(raised.value), raised.value
+        await pool.close()
+
+
+def test_no_outage_has_words_that_are_not_known():
+    """A new release of asyncpg may have others: then somebody has to look."""
+    folder = Path(asyncpg.__file__).parent
+    texts = set()
+    for path in [*folder.glob("*.py"), *folder.glob("protocol/*.pyx")]:
+        for raised in re.findall(r"InterfaceError\(\s*((?:f?['\"].*?['\"]\s*)+)", path.read_text()):
+            texts.add("".join(re.findall(r"['\"](.*?)['\"]", raised)))
+    assert "cannot perform operation: connection is closed" in texts
+    like_outages = {
+        text for text in texts if re.search("clos|lost|reset|abort|busy|progress", text)
+    }
+    bugs = {text for text in like_outages if not is_transient(asyncpg.InterfaceError(text))}
+    assert bugs == {
+        "cannot call PreparedStmt.{}(): the prepared statement is closed",
+        "cursor: the prepared statement is closed",
+    }

@@ -43,8 +43,10 @@ class World:
         app, named = self.app, self.names
         database = (await app.store()).database
         source = ("orders", "charge", "redis://localhost:6379/orders")
-        await database.fetch("declare_trigger", app.settings.namespace, *source)
-        await database.fetch("declare_sink", app.settings.namespace, "out", "redis://localhost/out")
+        await database.fetch("declare_trigger", app.settings.namespace, *source, None)
+        await database.fetch(
+            "declare_sink", app.settings.namespace, "out", "redis://localhost/out", None
+        )
         for each in ("one", "two", "three"):
             named[each] = str((await app.submit(each, {}, delay=3600)).id)
         await app.submit("greet", {}, queue="mail", delay=3600)

@@ -175,28 +175,75 @@ async def test_what_was_taken_before_the_first_read_is_read(sandbox, hot, sender
     one = await reader(sandbox, hot)
     await one.tick()
     await sender.post({"order": 1}, "a")
-    await hot.fetch("declare_trigger", "default", "take", "take", "elsewhere")
-    await hot.fetch("declare_trigger", "default", "take", "take", "http:")  # begins anew
+    await hot.fetch("declare_trigger", "default", "take", "take", "elsewhere", None)
+    await hot.fetch("declare_trigger", "default", "take", "take", "http:", None)  # begins anew
     await ticks(one, 1)
     assert await orders(sandbox) == [1]
     await one.leave()
 
 
-async def test_messages_that_were_read_are_kept_for_a_week_and_others_until_they_are_read(
+async def prune(one: Any, position: str) -> None:
+    one._source._prune_at = 0.0
+    await one._source.lag(position)
+
+
+async def test_messages_are_kept_for_a_week_after_they_were_read_and_until_they_are(
     sandbox, hot, sender
 ):
+    """However long before that they came: a rewind and a repeated delivery need them."""
     declare(sandbox)
     one = await reader(sandbox, hot)
     await one.tick()
-    await sender.post({"order": 1}, "read")
-    await ticks(one, 1)
-    await sender.post({"order": 2}, "unread")
+    await sandbox.app.triggers.pause("take")
+    await sender.post({"order": 1}, "late")
+    await prune(one, "0")
     await sandbox.advance(days=8)
-    source = one._source
-    source._prune_at = 0.0
-    await source.lag("1")
-    left = await hot.fetch("read_inbox", "default", "take", 0, 10)
+    await prune(one, "0")
+    await sandbox.app.triggers.resume("take")
+    await ticks(one, 1)
+    await prune(one, "1")
+    await sandbox.advance(days=6)
+    await prune(one, "1")
+    assert (await sender.post({"order": 1}, "late")).json()["repeated"]
+    await sender.post({"order": 2}, "unread")
+    for _ in range(2):
+        await sandbox.advance(days=8)
+        await prune(one, "1")
+    left = await hot.fetch("read_inbox", "default", "take", 0, 10, 1000)
     assert [row["delivery"] for row in left] == ["unread"]
+    await one.leave()
+
+
+async def test_as_many_messages_are_removed_as_can_come(sandbox, hot, sender):
+    declare(sandbox)
+    one = await reader(sandbox, hot)
+    await one.tick()
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"insert into {hot.schema}.inbox_message (namespace, name, number, id, delivery, body, "
+            "sealed, headers) select 'default', 'take', n, gen_random_uuid(), n, 'x', false, '{}' "
+            "from generate_series(1, 3500) as n"
+        )
+    await prune(one, "3500")
+    await sandbox.advance(days=8)
+    await prune(one, "3500")
+    assert await hot.fetch("read_inbox", "default", "take", 0, 10, 1000) == []
+    await one.leave()
+
+
+async def test_large_messages_are_read_in_small_batches(sandbox, hot, sender):
+    """A batch is held in memory: 5000 messages of 1 MiB would not fit."""
+    declare(sandbox, batch=5000)
+    one = await reader(sandbox, hot)
+    await one.tick()
+    for number in range(40):
+        body = json.dumps({"order": number, "rest": "x" * 900_000}).encode()
+        assert (await sender.post(body, f"m{number}")).status_code == 202
+    read = await one._source.read(None, 5000, 1.0)
+    assert 1 <= sum(len(message.body) for message in read.messages) <= 17_000_000
+    assert read.messages[0].position == "1"
+    rest = await one._source.read(read.position, 5000, 1.0)
+    assert int(rest.messages[0].position) == int(read.position) + 1
     await one.leave()
 
 
@@ -235,7 +282,7 @@ async def test_an_encrypted_namespace_stores_no_body_in_the_clear(database_url):
             await one.tick()
             sender = Sender(sandbox, live, await live.client(None))
             assert (await sender.post({"order": 4711}, "a")).status_code == 202
-            [row] = await hot.fetch("read_inbox", "default", "take", 0, 10)
+            [row] = await hot.fetch("read_inbox", "default", "take", 0, 10, 1000)
             assert row["sealed"]
             assert b"4711" not in row["body"]
             await ticks(one, 1)

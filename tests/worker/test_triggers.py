@@ -111,7 +111,9 @@ async def test_two_readers_of_the_same_messages_store_them_once(sandbox, hot, br
     await broker.send(*({"order": number} for number in range(20)))
     one, other = await reader(sandbox, hot), await reader(sandbox, hot)
     await one.tick()
-    [row] = await hot.fetch("read_trigger", *one._key, one._heartbeat.node_id, 15.0)
+    [row] = await hot.fetch(
+        "read_trigger", *one._key, one._heartbeat.node_id, 15.0, one._spec.source
+    )
     same = await one._source.read(row["position"], 500, 1.0)
     assert same.messages
     await asyncio.gather(

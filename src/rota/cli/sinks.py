@@ -38,7 +38,7 @@ def _state(sink: SinkStatus) -> Text:
         return state("paused")
     if sink.fault:
         return state("failed")
-    return state("live")
+    return state("live") if sink.sender else state("no node")
 
 
 @command(group, "show")

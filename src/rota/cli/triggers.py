@@ -39,7 +39,7 @@ def _state(trigger: TriggerStatus) -> Text:
         return state("paused")
     if trigger.fault:
         return state("failed")
-    return state("live")
+    return state("live") if trigger.reader else state("no node")
 
 
 @command(group, "show")

@@ -6,6 +6,8 @@ is what it is about: a job's id, a run's, or a name. `sequence` rises with the o
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 
 from rota.model import Event
@@ -27,6 +29,13 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     subject: str
     body: bytes
+
+    @property
+    def digest(self) -> str:
+        """A name for this event and no other, also among those of other installations, whose ids and
+        namespaces may be the same: for brokers that drop what they have seen.
+        """
+        return hashlib.sha256(self.body).hexdigest()
 
 
 def cloud_event(namespace: str, event: Event) -> CloudEvent:

@@ -50,6 +50,7 @@ class Unique(msgspec.Struct, frozen=True, omit_defaults=True):
     conflict: str = "return"  # or refuse, replace; of a throttle: last
     seconds: float | None = None
     latest: float | None = None  # of a debounce
+    queue: str | None = None  # where a job may be changed; None: wherever it waits
 
     @property
     def sets_time(self) -> bool:

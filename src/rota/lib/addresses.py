@@ -11,7 +11,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import msgspec
 
@@ -47,6 +47,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.scheme}:"
         path = f"/{self.path}" if self.path else ""
         return f"{self.scheme}{'+tls' if self.tls else ''}://{','.join(self.hosts)}{path}"
+
+    def told_apart_by(self, **usual: str) -> str:
+        """Return the address as it is shown, with those of its options that say what is at it, such as
+        the number of a database. `usual`: their names and defaults.
+        """
+        said = {name: self.options.get(name, default) for name, default in usual.items()}
+        told = {name: value for name, value in said.items() if value != usual[name]}
+        return self.shown + (f"?{urlencode(told)}" if told else "")
 
     def ssl_context(self, field: str) -> ssl.SSLContext | None:
         """Return what encrypts the line; None: nothing does."""

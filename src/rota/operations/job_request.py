@@ -85,9 +85,11 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return name
 
     def to_new_job(
-        self, id: UUID, namespace: str, tasks: Mapping[str, Task[..., Any]], limits: Limits
-    ) -> NewJob:
-        """Check the request. `tasks`: those whose arguments are known in this process."""
+        self, id: UUID, namespace: str, tasks: Mapping[str, Task[..., Any]], limits: Limits,
+        *, one_queue: bool = False,
+    ) -> NewJob:  # fmt: skip
+        """Check the request. `tasks`: those whose arguments are known in this process. `one_queue`: a
+        unique job that waits in another queue than this one's must not be changed by it."""
         name = self.name
         check_open_task(known_name(name))
         payload = _checked_payload(self.payload, name, limits)
@@ -105,6 +107,8 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             give_keys(job, task)
         if guarantee is not None:
             job.guarantee = guarantee
+        if one_queue and job.unique is not None:
+            job.unique = msgspec.structs.replace(job.unique, queue=job.queue)
         return job
 
     def _check_rest(self) -> None:

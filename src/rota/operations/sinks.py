@@ -12,7 +12,7 @@ from rota.core.administration import SinkStatus
 from rota.errors import ConfigError, NotFound
 from rota.lib.addresses import Address, parse_address
 from rota.operations.base import Operations
-from rota.operations.triggers import PORTS, check_sasl
+from rota.operations.triggers import PORTS, check_sasl, identity
 from rota.operations.webhooks import KINDS
 from rota.store.events import Position
 from rota.store.rows import to_value
@@ -36,6 +36,11 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     tasks: frozenset[str] = frozenset()
     start: SinkStart = "new"
+
+    @property
+    def target(self) -> str:
+        """Which topic it is, without credentials: another one has a position of its own."""
+        return identity(self.address)
 
 
 def make_sink(

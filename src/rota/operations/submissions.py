@@ -86,10 +86,12 @@ class Submissions:
         reader = self._reader_of(job.task)
         return JobHandle(self._rota.jobs, accepted.id, accepted.existed, reader, accepted.warnings)
 
-    async def submit_request(self, request: JobRequest) -> Accepted:
+    async def submit_request(self, request: JobRequest, *, one_queue: bool = False) -> Accepted:
         """Submit a job as a request describes it, if the quotas of the namespace admit it."""
         rota = self._rota
-        job = request.to_new_job(new_id(), rota.namespace, rota.tasks, rota.limits)
+        job = request.to_new_job(
+            new_id(), rota.namespace, rota.tasks, rota.limits, one_queue=one_queue
+        )
         if request.guarantee is not None:
             declared = await self.declared_guarantees([job.task])
             check_guarantee(job.task, job.guarantee, declared.get(job.task))
@@ -258,12 +260,16 @@ class Submissions:
         template = self._build(task.name, b"{}", options, task)
         return Bulk(template, new_ids(len(payloads)), payloads)
 
-    def new_unchecked(
-        self, task: Task[..., Any], options: SubmitOptions, payload: Mapping[str, Any]
-    ) -> NewJob:
-        """Make a job whose arguments don't fit its task: one that is to be a dead letter."""
-        encoded = encode_payload(payload, self._rota.limits, task.name)
-        return self._build(task.name, encoded, options, task)
+    def new_unchecked(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
+        """Make a job whose arguments don't fit its task: one that is to be a dead letter.
+
+        It must be stored whatever it is: no limit, no hook and no other job of the task is asked, and
+        it is ready at once.
+        """
+        raw = msgspec.Raw(payload)
+        job = build_job(new_id(), self._rota.namespace, task.name, raw, options, task)
+        job.unique = None
+        return job
 
     async def store_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs that are made already, in a transaction of Rota's own."""

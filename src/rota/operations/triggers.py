@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -68,6 +69,16 @@ class TriggerSpec(msgspec.Struct, frozen=True, kw_only=True):
     batch: int = 500
     inbox: Inbox | None = None
 
+    @property
+    def source(self) -> str:
+        """Which stream it is, without credentials: another one has positions of its own."""
+        return identity(self.address)
+
+
+def identity(address: Address) -> str:
+    """Return which stream or topic of a broker an address names, without credentials."""
+    return address.told_apart_by(db="0", vhost="/")
+
 
 def make_trigger(
     source: str, task: str, name: str | None, secret: str | Sequence[str], **settings: Any
@@ -96,6 +107,12 @@ def make_trigger(
     for field in ("where", "arguments"):
         if (given := getattr(spec, field)) is not None and not callable(given):
             raise ConfigError(f"{field} must be a function of a Message", field=field)
+        if inspect.iscoroutinefunction(given):
+            raise ConfigError(
+                f"{field} must be a plain function, not a coroutine: it decides at once, without "
+                "asking anybody",
+                field=field,
+            )
     return spec
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -47,8 +48,28 @@ def _class_of(error: BaseException) -> str | None:
     return (error.sqlstate or "")[:2] if isinstance(error, asyncpg.PostgresError) else None
 
 
+# asyncpg raises InterfaceError for "improper use": of a line or a pool that is closed or busy, which is
+# an outage, and of its API (a wrong number of arguments, a value of a wrong type), which is a bug or bad
+# input. It tells them apart by words alone; those of the outages are here.
+_LINE_IS_GONE = re.compile(
+    r"connection is clos|pool is clos|pool is not initialized|being initialized|released back|"
+    r"operation is in progress|is cancelling|authentication",
+    re.IGNORECASE,
+)
+
+
+def _is_misuse(error: BaseException) -> bool:
+    """Return whether an InterfaceError is a bug or bad input: a repetition would fail as well."""
+    # Its errors of values are ValueErrors, too, and quote the value, whatever that says.
+    return isinstance(error, asyncpg.InterfaceError) and (
+        isinstance(error, ValueError) or not _LINE_IS_GONE.search(str(error))
+    )
+
+
 def is_transient(error: BaseException) -> bool:
     """Return whether the same statement may succeed later. Other errors are bugs or bad input."""
+    if _is_misuse(error):
+        return False
     return (
         isinstance(error, TRANSIENT)
         or _class_of(error) in _TRANSIENT_CLASSES

@@ -51,12 +51,12 @@ _SCHEDULES = (
 _MEASURES = (("depths", "list_depths"), ("pools", "list_pools"), ("depths", "fold_flow"))
 _TRIGGERS = tuple(("triggers", name) for name in (
     "declare_trigger", "read_trigger", "leave_trigger", "start_trigger", "advance_trigger",
-    "bury_messages", "note_trigger",
+    "bury_messages", "note_trigger", "source_of_trigger",
 )) + tuple(("inboxes", name) for name in (
     "declare_inbox", "read_inbox", "last_of_inbox", "prune_inbox",
 )) + tuple(("sinks", name) for name in (
     "declare_sink", "take_sink", "leave_sink", "start_sink", "advance_sink", "note_sink",
-    "queues_of_jobs",
+    "queues_of_jobs", "target_of_sink",
 ))  # fmt: skip
 # Of the services of a scheduler: depths of queues, pools, and the archive of ended jobs.
 _KEEPS = (

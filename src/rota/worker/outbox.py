@@ -3,7 +3,11 @@
 Protocol. A sink is a row with a position in the stream of events (`rota.store.events`), which misses
 none. One node at a time sends (`sender`, with a lease). It reads the events after the position, sends
 them one after the other, waits until the broker has confirmed each, and then moves the position from
-what it was.
+what it was. A batch that takes too long is sent again, half as large: a slow line delays events, and
+stops none.
+
+Two releases may declare a sink with different targets: events go to one of them at a time, as long as a
+node that declares that one sends, and the positions of the others are kept (`declare_sink`).
 
 If we die before the position is moved, the events after it are sent again, by us or by another node,
 with the same ids. So they are if the position is another by then, because a person has rewound the
@@ -50,19 +54,24 @@ class Outbox(Service):
         self._events = EventStream(database)
         self._target = open_target(spec.address)
         self._declared = False
+        self._most = _BATCH  # events to send next: fewer while they take too long
+        self._elsewhere = spec.target  # where events go, as far as we have told people
 
     async def tick(self) -> float:
-        if not self._declared:
-            await self._database.fetch("declare_sink", *self._key, self._spec.address.shown)
-            self._declared = True
         node: UUID = self._heartbeat.node_id
-        rows = await self._database.fetch("take_sink", *self._key, node, _LEASE)
+        target = self._spec.target
+        if not self._declared:
+            await self._database.fetch("declare_sink", *self._key, target, node)
+            self._declared = True
+        rows = await self._database.fetch("take_sink", *self._key, node, _LEASE, target)
         if not rows:
             self._declared = False  # another node sends; or it was removed, and is declared again
+            await self._look_elsewhere()
             return _LEASE / 3
+        self._elsewhere = target
         if rows[0]["position"] is None:
             begin = await self._events.end() if self._spec.start == "new" else Position()
-            await self._database.fetch("start_sink", *self._key, str(begin))
+            await self._database.fetch("start_sink", *self._key, str(begin), target)
             return 0.0
         if rows[0]["paused"]:
             return _WAIT
@@ -72,9 +81,18 @@ class Outbox(Service):
             await self._database.fetch("note_sink", *self._key, str(error)[:500])
             raise
 
+    async def _look_elsewhere(self) -> None:
+        """Say it once if events go to another target than our code says."""
+        now = await self._database.fetchval("target_of_sink", *self._key)
+        if now is not None and now not in (self._spec.target, self._elsewhere):
+            log.warning("sink %s sends to %s, by a node of another release; the code of this node "
+                        "says %s, to which events go when no such node is left",
+                        self._spec.name, now, self._spec.target)  # fmt: skip
+            self._elsewhere = now
+
     async def _send(self, node: UUID, before: str) -> float:
         found, after = await self._events.read(
-            self._namespace, Position.parse(before), None, _BATCH
+            self._namespace, Position.parse(before), None, self._most
         )
         if str(after) == before:
             return _WAIT
@@ -84,14 +102,16 @@ class Outbox(Service):
                 async with asyncio.timeout(_SEND):
                     await self._target.send([cloud_event(self._namespace, one) for one in events])
             except TimeoutError:
+                self._most = max(len(found) // 2, 1)
                 await self._target.close()
                 raise SourceUnavailable(
                     f"{self._spec.address.shown} didn't confirm {len(events)} events in time"
                 ) from None
         moved = await self._database.fetch(
             "advance_sink", *self._key, node, before, str(after), len(events),
-            len(found) - len(events),
+            len(found) - len(events), self._spec.target,
         )  # fmt: skip
+        self._most = min(self._most * 2, _BATCH)
         if not moved:
             log.info("sink %s was moved by somebody else", self._spec.name)
         return 0.0

@@ -7,6 +7,11 @@ the jobs of all of them; messages that can't become a call are stored as failed 
 letters. If the position is another by now, the transaction changes nothing: somebody else has stored
 these messages, or a person has paused or rewound the trigger.
 
+If the queue has no room for a batch, or the database refuses one because of what is in it, half of it
+is tried, and in the end one message: it waits until there is room, or becomes a dead letter. Two
+releases may declare a trigger with different sources: it is read from one of them at a time, as long
+as a node that declares that one reads, and the positions of the others are kept (`declare_trigger`).
+
 If we die before the commit, nothing happened; after it, the position says so. An answer to a commit
 that was lost is found in the position. Nothing is acknowledged to the broker, and nothing that it
 remembers about readers is used: it may forget or rewind that as it likes.
@@ -15,22 +20,20 @@ remembers about readers is used: it may forget or rewind that as it likes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from rota.app import App
-from rota.errors import RotaError
-from rota.model import Failure
-from rota.operations.triggers import Message, TriggerSpec
+from rota.errors import QueueFull, SubmitError
+from rota.operations.triggers import TriggerSpec
 from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.ticker import Service
 from rota.store.database import Database
+from rota.store.driver_errors import blames_the_data
 from rota.store.rows import NewJob
-from rota.task import SubmitOptions
+from rota.worker.messages import Batch, bury, decide, errors_of
 from rota.worker.sources import Read, SourceUnavailable, open_source
 
 log = logging.getLogger("rota.triggers")
@@ -38,15 +41,7 @@ log = logging.getLogger("rota.triggers")
 _LEASE = 15.0  # seconds for which a node reads without saying so again
 _WAIT = 1.0  # for messages, in one tick
 _LAG_EVERY = 5.0
-_LONGEST_SHOWN = 20_000  # bytes of a message's body that are kept in a dead letter
-
-
-class Batch(msgspec.Struct):
-    """The jobs and dead letters of some messages."""
-
-    jobs: list[NewJob] = msgspec.field(default_factory=list)
-    dead: list[tuple[NewJob, Failure]] = msgspec.field(default_factory=list)
-    skipped: int = 0
+_LARGEST_WRITE = 8_000_000  # bytes of payloads that one statement stores
 
 
 class TriggerReader(Service):
@@ -62,58 +57,89 @@ class TriggerReader(Service):
         self._source = open_source(spec, database, app.settings.namespace)
         self._declared = False
         self._lag_at = 0.0
+        self._most = spec.batch  # messages to read next: fewer while they don't fit
+        self._elsewhere = (
+            spec.source
+        )  # where the trigger is read from, as far as we have told people
 
     async def tick(self) -> float:
+        node, source = self._heartbeat.node_id, self._spec.source
         if not self._declared:
-            await self._database.fetch(
-                "declare_trigger", *self._key, self._spec.task, self._spec.address.shown
-            )
+            await self._database.fetch("declare_trigger", *self._key, self._spec.task, source, node)
             self._declared = True
-        rows = await self._database.fetch(
-            "read_trigger", *self._key, self._heartbeat.node_id, _LEASE
-        )
+        rows = await self._database.fetch("read_trigger", *self._key, node, _LEASE, source)
         if not rows:
             self._declared = False  # another node reads; or it was removed, and is declared again
+            await self._look_elsewhere()
             return _LEASE / 3
+        self._elsewhere = source
         try:
             return await self._read(rows[0])
         except SourceUnavailable as error:
             await self._database.fetch("note_trigger", *self._key, None, str(error)[:500])
             raise
+        except QueueFull as error:
+            self._most = max(self._most // 2, 1)
+            await self._database.fetch("note_trigger", *self._key, None, str(error)[:500])
+            return min(error.retry_after or _WAIT, _WAIT) if self._most == 1 else 0.0
+
+    async def _look_elsewhere(self) -> None:
+        """Say it once if the trigger is read from another source than our code says."""
+        now = await self._database.fetchval("source_of_trigger", *self._key)
+        if now is not None and now not in (self._spec.source, self._elsewhere):
+            log.warning("trigger %s is read from %s, by a node of another release; the code of this "
+                        "node says %s, which is read when no such node is left",
+                        self._spec.name, now, self._spec.source)  # fmt: skip
+            self._elsewhere = now
 
     async def _read(self, row: Any) -> float:
         if not row["started"]:
             position = await self._source.end() if self._spec.start == "new" else None
-            await self._database.fetch("start_trigger", *self._key, position)
+            await self._database.fetch("start_trigger", *self._key, position, self._spec.source)
             return 0.0
         if row["paused"]:
             await self._note_lag(row["position"])
             return _WAIT
-        read = await self._source.read(row["position"], self._spec.batch, _WAIT)
+        read = await self._source.read(row["position"], self._most, _WAIT)
         if read.position != row["position"]:
-            await self._store(row["position"], read)
+            try:
+                await self._store(row["position"], read)
+            except Exception as error:
+                if not (isinstance(error, SubmitError) or blames_the_data(error)):
+                    raise
+                log.warning("trigger %s: %d messages after %s can't be stored: %s",
+                            self._spec.name, len(read.messages), row["position"], error)  # fmt: skip
+                if len(read.messages) > 1:  # one of them is to blame
+                    self._most = max(len(read.messages) // 2, 1)
+                    return 0.0
+                dead = [bury(self._app, self._spec, each, error) for each in read.messages]
+                await self._store(row["position"], read, Batch(dead=dead))
+            self._most = min(self._most * 2, self._spec.batch)
         await self._note_lag(read.position)
         return 0.0
 
-    async def _store(self, before: str | None, read: Read) -> None:
-        batch = decide(self._app, self._spec, read.messages)
+    async def _store(self, before: str | None, read: Read, batch: Batch | None = None) -> None:
+        batch = batch or decide(self._app, self._spec, read.messages)
+        submissions = self._app.rota.submissions
         async with self._database.transaction("trigger") as connection:
             moved = await self._database.fetch(
                 "advance_trigger", *self._key, before, read.position, len(batch.jobs),
-                batch.skipped, len(batch.dead), on=connection,
+                batch.skipped, len(batch.dead), self._spec.source, on=connection,
             )  # fmt: skip
             if not moved:
                 log.info("trigger %s was moved by somebody else", self._spec.name)
                 return
             dead = sorted(batch.dead, key=lambda each: each[0].id)
-            jobs = [*batch.jobs, *(job for job, _ in dead)]
-            if jobs:
-                await self._app.rota.submissions.store_within(connection, jobs)
+            # Apart: dead letters are not unique, whatever the task is.
+            for jobs in (*_portions(batch.jobs), *_portions([job for job, _ in dead])):
+                await submissions.store_within(connection, jobs)
             if dead:
-                await self._database.fetch(
-                    "bury_messages", [job.id for job, _ in dead],
-                    [msgspec.json.encode(failure).decode() for _, failure in dead], on=connection,
-                )  # fmt: skip
+                errors = errors_of(self._app.rota.connector.encryption, dead)
+                buried = await self._database.fetch(
+                    "bury_messages", [job.id for job, _ in dead], errors, on=connection
+                )
+                if len(buried) != len(dead):  # they must not run: nothing of the batch is stored
+                    raise RuntimeError(f"{len(dead) - len(buried)} dead letters were not found")
 
     async def _note_lag(self, position: str | None) -> None:
         if monotonic() >= self._lag_at:
@@ -131,37 +157,15 @@ class TriggerReader(Service):
             log.warning("trigger %s: %s", self._spec.name, error)
 
 
-def decide(app: App, spec: TriggerSpec, messages: Sequence[Message]) -> Batch:
-    """Make jobs of messages. One that can't become a call becomes a dead letter."""
-    batch = Batch()
-    task = app.tasks[spec.task]
-    new_call = app.rota.submissions.new_call
-    for message in messages:
-        about = {"trigger": spec.name, "position": message.position}
-        options = SubmitOptions.checked(headers=about)
-        try:
-            if spec.where is not None and not spec.where(message):
-                batch.skipped += 1
-                continue
-            call = _arguments(spec, message)
-            batch.jobs.append(new_call(task, options, (), call))
-        except Exception as error:  # noqa: BLE001 - a message must not stop those after it
-            body = message.body[:_LONGEST_SHOWN].decode("utf-8", "replace").replace("\0", "\ufffd")
-            shown = {"$message": {"body": body, "headers": dict(message.headers), **about}}
-            job = app.rota.submissions.new_unchecked(task, options, shown)
-            batch.dead.append((job, Failure(type(error).__name__, _said(error))))
-    return batch
-
-
-def _arguments(spec: TriggerSpec, message: Message) -> dict[str, Any]:
-    found = message.json() if spec.arguments is None else spec.arguments(message)
-    if not isinstance(found, dict):
-        raise TypeError(
-            f"the arguments must be an object of names and values, not {type(found).__name__}"
-        )
-    return found
-
-
-def _said(error: Exception) -> str:
-    where = "" if isinstance(error, RotaError) else "the message could not be turned into a call: "
-    return f"{where}{error}".replace("\0", "\ufffd")
+def _portions(jobs: Sequence[NewJob]) -> Iterator[list[NewJob]]:
+    """Split jobs into statements of a bounded size: a text of PostgreSQL's has at most 1 GB."""
+    portion: list[NewJob] = []
+    size = 0
+    for job in jobs:
+        size += len(bytes(job.payload))
+        if portion and size > _LARGEST_WRITE:
+            yield portion
+            portion, size = [], len(bytes(job.payload))
+        portion.append(job)
+    if portion:
+        yield portion

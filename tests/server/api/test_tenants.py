@@ -95,8 +95,8 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
             namespace, f"queue {SECRET}",
         )  # fmt: skip
     database = (await server.app.store()).database
-    await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x")
-    await database.fetch("declare_sink", namespace, SECRET, f"redis://{SECRET}/x")
+    await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x", None)
+    await database.fetch("declare_sink", namespace, SECRET, f"redis://{SECRET}/x", None)
     await client.post("/v1/jobs", json={"task": "bulky", "delay": 3600})
     bulk = await client.post("/v1/jobs:cancel", json={"task": "bulky"})
     return {

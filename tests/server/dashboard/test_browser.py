@@ -282,7 +282,7 @@ async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage
     database = (await stage.app.store()).database
     source = f"kafka://{'broker.example.org:9092,' * 5}/orders"
     about = (stage.app.settings.namespace, f"orders-{scheme}")
-    await database.fetch("declare_trigger", *about, "charge", source)
+    await database.fetch("declare_trigger", *about, "charge", source, None)
     await database.fetch("note_trigger", *about, 4711, "Kafka: away " * 20)
     for path in (
         *PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}",

@@ -17,9 +17,11 @@ SOURCE = "kafka://one:9092,two:9092/orders"
 async def make(server: LiveServer, name: str = "orders") -> None:
     """A trigger that was read, as a node leaves it behind."""
     database = (await server.app.store()).database
-    await database.fetch("declare_trigger", "default", name, "ship", SOURCE)
-    await database.fetch("start_trigger", "default", name, None)
-    await database.fetch("advance_trigger", "default", name, None, "abc/0:41,1:17", 1234, 5, 6)
+    await database.fetch("declare_trigger", "default", name, "ship", SOURCE, None)
+    await database.fetch("start_trigger", "default", name, None, SOURCE)
+    await database.fetch(
+        "advance_trigger", "default", name, None, "abc/0:41,1:17", 1234, 5, 6, SOURCE
+    )
     await database.fetch("note_trigger", "default", name, 77, "Kafka: <b>away</b>")
 
 

@@ -255,3 +255,12 @@ def test_groups_that_can_not_be_read_are_refused(wrong: str):
     with pytest.raises(ConfigError) as refused:
         parse_groups(wrong, "default")
     assert [*refused.value.fields] == ["oidc_groups"]
+
+
+async def test_a_subject_that_is_none_is_refused(grouped: LiveServer, provider: Provider):
+    """The provider's answers are data: they are checked, and break nothing."""
+    for subject in (7, "", None, ["user-1"], "a\0b", "x" * 1_000):
+        provider.claims |= {"sub": subject, "groups": ["sre"]}
+        _, answer = await log_in(grouped)
+        assert answer.status_code == 403, subject
+    assert await grouped.context.installation.users.list(None) == []

@@ -190,6 +190,42 @@ async def test_a_token_for_queues_submits_jobs_to_those(server: LiveServer):
         assert next(iter(wrong)) in refused.json()["detail"]
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/jobs:bulk"])
+@pytest.mark.parametrize(
+    "unique",
+    [
+        {"unique": "waiting", "unique_conflict": "replace"},
+        {"debounce": 3600},
+        {"throttle": 3600, "throttle_keep": "last"},
+    ],
+    ids=["replace", "debounce", "throttle"],
+)
+async def test_a_token_for_queues_changes_no_unique_job_of_another_queue(
+    server: LiveServer, path: str, unique: dict[str, Any]
+):
+    admin = await server.client("admin")
+    body = {"name": "shop", "role": "operator", "queues": ["mail"]}
+    token = (await admin.post("/v1/tokens", json=body)).json()["token"]
+
+    def job(queue: str, amount: int) -> dict[str, Any]:
+        given = {"task": "refund", "queue": queue, "payload": {"amount": amount}}
+        return {**given, "unique_key": "order-1", **unique}
+
+    for amount in (1, 2):  # of a throttle the second is the one that waits
+        assert (await admin.post("/v1/jobs", json=job("payments", amount))).status_code == 201
+    headers = {"Authorization": f"Bearer {token}"}
+    async with httpx.AsyncClient(base_url=server.url, headers=headers, timeout=60) as client:
+        answer = await client.post(path, content=json.dumps(job("mail", 1_000_000)))
+        refused = answer.json().get("refused") if path.endswith("bulk") else answer.status_code
+        assert refused == (1 if path.endswith("bulk") else 409), answer.text
+    whole = (await admin.get("/v1/jobs:whole")).json()["items"]
+    assert {each["queue"] for each in whole} == {"payments"}
+    assert 1_000_000 not in [each["payload"]["amount"] for each in whole]
+    assert (await admin.post("/v1/jobs", json=job("mail", 3))).status_code == 201  # without a limit
+    whole = (await admin.get("/v1/jobs:whole")).json()["items"]
+    assert 3 in [each["payload"]["amount"] for each in whole]
+
+
 def test_a_scope_that_no_route_has_is_refused_with_the_one_that_is_meant():
     for wrong, meant in [("metrix", "metrics"), ("job:read", "jobs:read"), ("queue", "queues")]:
         with pytest.raises(ConfigError, match=f"do you mean '{meant}'"):

@@ -167,7 +167,10 @@ class Bulk:
             # The ids of a chunk are made when it is written.
             request, tenant = _decode(line), self._tenant
             check_job_of_token(self._principal, request.name, request.queue)
-            return request.to_new_job(_NO_ID, tenant.namespace, tenant.tasks, tenant.limits)
+            return request.to_new_job(
+                _NO_ID, tenant.namespace, tenant.tasks, tenant.limits,
+                one_queue=bool(self._principal.identity.queues),
+            )  # fmt: skip
         except RecursionError:
             return LineRefused(number, "too-deep", "the line is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -102,7 +102,8 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     check_job_of_token(request.principal, data.name, data.queue)
     if request.principal.identity.submits_per_second is not None:
         await context.quotas.admit_token(request.principal.identity, 1)
-    accepted = await tenant.submissions.submit_request(data)
+    only_some = bool(request.principal.identity.queues)
+    accepted = await tenant.submissions.submit_request(data, one_queue=only_some)
     answer = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
     if accepted.existed and not accepted.duplicate:
         answer.append((b"idempotent-replayed", b"true"))

@@ -132,6 +132,9 @@ class OpenIDConnect:
         parties = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         if len(parties) > 1 and claims.get("azp") != self._client_id:
             raise Problem(403, "forbidden", _REFUSED)
+        subject = claims["sub"]  # at most 255 ASCII characters, says the standard
+        if not isinstance(subject, str) or not 1 <= len(subject) <= 255 or "\0" in subject:
+            raise Problem(403, "forbidden", _REFUSED)
         return claims
 
     async def _refresh(self) -> None:

@@ -163,7 +163,8 @@ begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, key text, payload json, headers json, fingerprints text[],
         "unique" json, replacement json, order_key text);
-    select * into u from json_to_record(j.unique) as r(per text, key text, conflict text, seconds float8, latest float8);
+    select * into u from json_to_record(j.unique) as r(per text, key text, conflict text, seconds float8, latest float8,
+        queue text);
     u.conflict := coalesce(u.conflict, 'return');
     perform rota.check_unique(u.per, u.key, u.conflict, u.seconds, u.latest, j.order_key is not null);
     perform rota.check_job(coalesce(j.namespace, 'default'), j.task, 'default', '{}', j.key, j.payload, j.headers, 1, 1, null,
@@ -232,6 +233,16 @@ begin
             due := begins;
             exit;
         elsif u.per = 'debounce' or u.conflict in ('replace', 'last') then
+            -- Who may only submit to some queues changes no job of another.
+            if u.queue is not null and exists (
+                select from rota.future as f where f.id = k.job_id and rota.queue_of(f.lane) <> u.queue
+                union all
+                select from rota.present as p where p.id = k.job_id and rota.queue_of(p.lane) <> u.queue)
+            then
+                job_id := k.job_id;
+                outcome := 'refused';
+                return;
+            end if;
             if rota.is_encrypted(new_payload) then
                 if (j.replacement ->> 'job')::uuid is distinct from k.job_id then
                     job_id := k.job_id;

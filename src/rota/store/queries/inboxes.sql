@@ -29,17 +29,34 @@ returning number;
 select number from rota.inbox_message where namespace = $1 and name = $2 and delivery = $3;
 
 -- name: read_inbox
-select number, id, delivery, body, sealed, headers from rota.inbox_message
-where namespace = $1 and name = $2 and number > $3
-order by number limit $4;
+-- At most $5 bytes of bodies, but one message at least: batches are held in memory.
+select m.number, m.id, m.delivery, m.body, m.sealed, m.headers
+from (select o.number, sum(octet_length(o.body)) over (order by o.number) as bytes
+      from rota.inbox_message as o
+      where o.namespace = $1 and o.name = $2 and o.number > $3
+      order by o.number limit $4) as s
+join rota.inbox_message as m on m.namespace = $1 and m.name = $2 and m.number = s.number
+where s.bytes - octet_length(m.body) < $5
+order by m.number;
 
 -- name: last_of_inbox
 select coalesce(max(number), 0) from rota.inbox_message where namespace = $1 and name = $2;
 
 -- name: prune_inbox
--- Messages that were read, and are too old to come again.
-delete from rota.inbox_message as m where m.namespace = $1 and m.name = $2 and m.number in (
-    select o.number from rota.inbox_message as o
-    where o.namespace = $1 and o.name = $2 and o.number <= $3 and o.received_at < rota.now() - make_interval(secs => $4)
-    order by o.number limit 1000)
-returning m.number;
+-- Messages up to the mark were read when it was set: $4 seconds later they are removed, a thousand at a time, and the mark
+-- is set anew, to what is read by now ($3). So each stays for that time after it was read, and for twice as long at most.
+with old as (
+    select i.mark_number from rota.inbox as i
+    where i.namespace = $1 and i.name = $2 and i.mark_at < rota.now() - make_interval(secs => $4)
+), gone as (
+    delete from rota.inbox_message as m where m.namespace = $1 and m.name = $2 and m.number in (
+        select o.number from rota.inbox_message as o, old
+        where o.namespace = $1 and o.name = $2 and o.number <= least(old.mark_number, $3)
+        order by o.number limit 1000)
+    returning m.number
+), marked as (
+    update rota.inbox as i set mark_number = $3, mark_at = rota.now()
+    where i.namespace = $1 and i.name = $2
+      and (i.mark_at is null or exists (select from old) and (select count(*) from gone) < 1000)
+)
+select number from gone;

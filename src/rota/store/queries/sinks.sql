@@ -1,30 +1,38 @@
 -- Events that go to topics of brokers: see rota.worker.outbox.
 
 -- name: declare_sink
--- A sink whose target is another than before begins anew.
+-- For the node $4. While another node sends, the sink stays as that one's code says. A target that it never had begins
+-- anew; one that it had before goes on where it was left.
 insert into rota.sink as s (namespace, name, target) values ($1, $2, $3)
 on conflict (namespace, name) do update
-set target = excluded.target, position = null
-where s.target is distinct from excluded.target;
+set target = excluded.target, position = s.kept ->> excluded.target, fault = null,
+    kept = case when s.position is null then s.kept - excluded.target
+                else s.kept - excluded.target || jsonb_build_object(s.target, s.position) end
+where s.target is distinct from excluded.target
+  and (s.sender is null or s.sender = $4 or s.sends_until <= rota.now());
 
 -- name: take_sink
--- This node sends for another $4 seconds, unless another one does: then no row comes back.
+-- This node sends to the target $5 for another $4 seconds, unless another one does: then no row comes back.
 update rota.sink set sender = $3, sends_until = rota.now() + make_interval(secs => $4)
-where namespace = $1 and name = $2 and (sender is null or sender = $3 or sends_until <= rota.now())
+where namespace = $1 and name = $2 and target = $5 and (sender is null or sender = $3 or sends_until <= rota.now())
 returning position, paused_at is not null as paused;
+
+-- name: target_of_sink
+select target from rota.sink where namespace = $1 and name = $2;
 
 -- name: leave_sink
 update rota.sink set sender = null where namespace = $1 and name = $2 and sender = $3;
 
 -- name: start_sink
 -- Where to begin, decided once.
-update rota.sink set position = $3 where namespace = $1 and name = $2 and position is null returning name;
+update rota.sink set position = $3
+where namespace = $1 and name = $2 and target = $4 and position is null returning name;
 
 -- name: advance_sink
 -- After the broker's confirmation. No row back: another node sends by now, or a person has rewound the sink.
 update rota.sink
 set position = $5, sent = sent + $6, skipped = skipped + $7, moved_at = rota.now(), fault = null
-where namespace = $1 and name = $2 and sender = $3 and position = $4
+where namespace = $1 and name = $2 and target = $8 and sender = $3 and position = $4
 returning name;
 
 -- name: note_sink

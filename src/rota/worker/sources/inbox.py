@@ -26,6 +26,8 @@ from rota.worker.sources import Read, SourceUnavailable
 _LOOK_EVERY = 0.2  # seconds
 _KEPT = 7 * 86_400.0  # seconds
 _PRUNE_EVERY = 60.0
+_PRUNES = 100  # of a thousand messages each: more than can come in that time
+_MOST_BYTES = 16_000_000  # of bodies that are read at once
 
 
 class InboxSource:
@@ -52,7 +54,9 @@ class InboxSource:
             await self._declare()
         end = monotonic() + wait
         while True:
-            rows = await self._database.fetch("read_inbox", *self._key, _parse(position), limit)
+            rows = await self._database.fetch(
+                "read_inbox", *self._key, _parse(position), limit, _MOST_BYTES
+            )
             if rows or monotonic() >= end:
                 break
             await asyncio.sleep(_LOOK_EVERY)
@@ -77,7 +81,10 @@ class InboxSource:
         number = _parse(position)
         if monotonic() >= self._prune_at:
             self._prune_at = monotonic() + _PRUNE_EVERY
-            await self._database.fetch("prune_inbox", *self._key, number, _KEPT)
+            for _ in range(_PRUNES):
+                gone = await self._database.fetch("prune_inbox", *self._key, number, _KEPT)
+                if not gone:
+                    break
         last: int = await self._database.fetchval("last_of_inbox", *self._key)
         return max(last - number, 0)
 

@@ -39,12 +39,15 @@ class NatsSource:
         self._reader: Any = None
         self._made = ""  # when the stream was made
         self._next: int | None = None  # the sequence number that the consumer gives next
+        self._sent = 0  # how many messages the consumer has given
 
     async def end(self) -> str | None:
         info = await self._info()
         if info is None or info.state.last_seq == 0:
             return None
-        return await self._position_at(info, info.state.last_seq)
+        last = info.state.last_seq
+        # The last message may be deleted, which does not make those before it new.
+        return await self._position_at(info, last) or f"{_stamp(info.created)}/{last}/0"
 
     async def read(self, position: str | None, limit: int, wait: float) -> Read:
         info = await self._info() if self._reader is None else None
@@ -68,6 +71,12 @@ class NatsSource:
         messages = []
         for each in found:
             about = each.metadata
+            # The consumer counts what it has sent: one that is missing was lost on the way to us, and is
+            # not acknowledged, so that it would never come again. Asked anew, it does.
+            if about.sequence.consumer != self._sent + 1:
+                self._reader = None
+                break
+            self._sent = about.sequence.consumer
             place = f"{self._made}/{about.sequence.stream}/{_stamp(about.timestamp)}"
             headers = {str(name): str(value) for name, value in (each.headers or {}).items()}
             messages.append(
@@ -124,7 +133,7 @@ class NatsSource:
         self._reader = await self._ask(
             lambda js: js.pull_subscribe_bind(consumer=made.name, stream=self._stream)
         )
-        self._next = first
+        self._next, self._sent = first, 0
 
     async def _info(self) -> Any:
         try:

@@ -1,7 +1,8 @@
 """Events to a subject of NATS JetStream: `nats://host:4222/SUBJECT`. A stream must have the subject.
 
 Each is confirmed before the next is sent. The header `Nats-Msg-Id` lets JetStream itself drop an event
-that is sent again soon.
+that is sent again soon. It is a digest of the event: another installation that sends to the same stream
+has events of the same ids, and JetStream would drop them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class NatsTarget:
                 self._line = await connect(self._address)
             stream = self._line.jetstream(timeout=_ANSWER)
             for event in events:
-                headers = {"Nats-Msg-Id": event.id, "Content-Type": CONTENT_TYPE}
+                headers = {"Nats-Msg-Id": event.digest, "Content-Type": CONTENT_TYPE}
                 await stream.publish(self._address.path, event.body, headers=headers)
         except (NatsError, OSError, TimeoutError) as error:
             await self.close()
