@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
+import httpx
+
 from rota.lib.addresses import Address
 from rota.scheduler.coordination import CoordinatorUnavailable, Grant, View
 from rota.scheduler.coordination.http import Servers
@@ -30,8 +32,10 @@ _SHORTEST = 2  # seconds: what a server rounds shorter leases up to, by default
 class EtcdCoordination:
     """Grants shards by keys that live as long as their node's lease."""
 
-    def __init__(self, address: Address, folder: str) -> None:
-        self._servers = Servers(address)
+    def __init__(
+        self, address: Address, folder: str, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._servers = Servers(address, transport=transport)
         self._user, self._password = address.user, address.password
         self._folder = f"/{folder}"
         self._token: str | None = None
