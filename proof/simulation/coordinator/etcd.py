@@ -97,7 +97,8 @@ class EtcdModel(Service):
         first, end = _decode(body["key"]), _decode(body["range_end"])
         found = [
             {"key": _encode(key), "value": _encode(entry.value),
-             "create_revision": str(entry.created), "mod_revision": str(entry.modified)}
+             "create_revision": str(entry.created), "mod_revision": str(entry.modified),
+             **({"lease": entry.session} if entry.session else {})}
             for key, entry in sorted(self.readable(state).items())
             if first <= key < end
         ]  # fmt: skip

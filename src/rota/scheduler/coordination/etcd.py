@@ -92,16 +92,17 @@ class EtcdCoordination:
         answer = await self._post(
             "/v3/kv/range", {"key": _encode(first), "range_end": _encode(end)}
         )
+        lease, lasts = self._leases.get(node, (None, None))
         members, owners = [], {}
         for entry in answer.get("kvs", []):
             kind, name = _decode(entry["key"])[len(first) :].split("/", 1)
             owner = UUID(_decode(entry["value"]))
             if kind == "members":
                 members.append(owner)
-            else:
+            elif owner != node or lease is None or entry.get("lease") == lease:
+                # A key with our name and another lease came back with a backup, and ends with that.
                 owners[int(name)] = (owner, int(entry["create_revision"]))
-        lasts = self._leases.get(node)
-        held = float(lasts[1]) if lasts else None
+        held = float(lasts) if lasts is not None else None
         return View(tuple(sorted(members)), dict(sorted(owners.items())), held)
 
     async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:
