@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Callable
 from random import Random
+from typing import Any
 
 import rota.scheduler.coordination.consul
 import rota.scheduler.coordination.etcd
@@ -19,7 +21,7 @@ from proof.simulation.coordinator.over_http import ModelTransport
 from proof.simulation.coordinator.rules import Rules, Watched
 from proof.simulation.coordinator.service import Service
 from proof.simulation.coordinator.zookeeper import ZooKeeperModel, make_client
-from proof.simulation.loop import Process
+from proof.simulation.loop import Process, SimLoop
 from proof.simulation.network import Network
 from proof.simulation.patches import Patches, current
 from proof.simulation.template import SCHEMA
@@ -42,6 +44,27 @@ def choose(seed: int, moves: frozenset[str]) -> type[Service] | None:
     return Random(f"{seed} coordinator").choice((*MODELS, *none))
 
 
+def replace_kazoo(
+    replace: Callable[[Any, str, Any], None], loop: SimLoop, service: ZooKeeperModel
+) -> None:
+    """Put the model's client and threads on virtual time into the driver of ZooKeeper."""
+    module = rota.scheduler.coordination.zookeeper
+    replace(module, "KazooClient", make_client(service))
+    replace(module, "ThreadPoolExecutor", lambda *_, **__: threads.Executor(loop))
+    replace(module, "threading", threads.module_for(loop))
+    replace(module, "sleep", threads.sleep)
+
+
+def open_driver(service: Service, address: Address, folder: str) -> Coordination:
+    """Return the real driver of that service, on behalf of the process that asks for it."""
+    if isinstance(service, ZooKeeperModel):
+        return ZooKeeperCoordination(address, folder)
+    transport = ModelTransport(service, current())
+    if isinstance(service, EtcdModel):
+        return EtcdCoordination(address, folder, transport)
+    return ConsulCoordination(address, folder, transport)
+
+
 class Coordinator:
     """A seed's service, from its start to the judgement."""
 
@@ -60,29 +83,14 @@ class Coordinator:
     def install(self, patches: Patches) -> None:
         self._cluster.gateway.engine.ask_script(rules.INSTALL.format(schema=SCHEMA))
         patches.set(rota.scheduler.coordination.opening, "open_driver", self._open_driver)
-        zookeeper = rota.scheduler.coordination.zookeeper
-        loop = self._cluster.loop
         if isinstance(self.service, ZooKeeperModel):
-            patches.set(zookeeper, "KazooClient", make_client(self.service))
-            patches.set(zookeeper, "ThreadPoolExecutor", lambda *_, **__: threads.Executor(loop))
-            patches.set(zookeeper, "threading", threads.module_for(loop))
-            patches.set(zookeeper, "sleep", threads.sleep)
+            replace_kazoo(patches.set, self._cluster.loop, self.service)
         for module in (rota.scheduler.coordination.etcd, rota.scheduler.coordination.consul):
             patches.set(module, "_CHUNK", self._random.choice((3, 5, 64)))
         self.rules.watch(patches)
 
     def _open_driver(self, address: Address, folder: str) -> Coordination:
-        driver: Coordination
-        if isinstance(self.service, ZooKeeperModel):
-            driver = ZooKeeperCoordination(address, folder)
-        else:
-            transport = ModelTransport(self.service, current())
-            driver = (
-                EtcdCoordination(address, folder, transport)
-                if isinstance(self.service, EtcdModel)
-                else ConsulCoordination(address, folder, transport)
-            )
-        return Watched(driver, self.rules)
+        return Watched(open_driver(self.service, address, folder), self.rules)
 
     def make_nemesis(self, note: Note) -> ServiceNemesis:
         lease = self._cluster.settings.shard_lease

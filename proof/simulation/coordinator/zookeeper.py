@@ -25,11 +25,12 @@ from kazoo.exceptions import (
 
 from proof.simulation.coordinator.service import Entry, Service, State
 from proof.simulation.coordinator.threads import Event
-from proof.simulation.loop import PROCESS, Process, context_of
+from proof.simulation.loop import PROCESS, context_of
 
 TICK = 1.0
 _SHORTEST, _LONGEST = 2 * TICK, 20 * TICK
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+_LONGEST_STOP = 10.0
 
 
 class Stat(SimpleNamespace):
@@ -225,12 +226,15 @@ class KazooModel:
         )
 
     def stop(self) -> None:
-        """The session is closed, if anybody hears it."""
+        """Close the session, and wait for the answer, as kazoo does: for ten seconds at most."""
+        closed = Answer()
         if self.connected and self._line is not None:
-            line = self._line
-            line.ask(("close", self._session), lambda _: None)
+            self._line.ask(("close", self._session), closed.give)
+        else:
+            closed.give(None)
         self._stopped = True
         self._interrupt(ConnectionClosedError())
+        closed.event.wait(_LONGEST_STOP)
 
     def close(self) -> None:
         """Free nothing: there are no sockets."""
@@ -352,6 +356,3 @@ def make_client(service: ZooKeeperModel) -> Callable[..., KazooModel]:
         return KazooModel(service, hosts, timeout)
 
     return client
-
-
-__all__ = ["KazooModel", "Process", "ZooKeeperModel", "make_client"]

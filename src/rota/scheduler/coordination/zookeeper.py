@@ -10,7 +10,7 @@ former session of it are not held, whatever the new session renews.
 
 kazoo keeps a session alive from a thread of its own, even when our loop hangs; and it never gives up a
 session that a server which was wiped refuses (the client has seen higher transactions than the
-server's). So a session for which no `renew` was answered for as long as its timeout is closed by a
+server's). So a session of which its node has had no answer for as long as its timeout is closed by a
 thread that watches them, and the next call makes a new one.
 """
 
@@ -80,7 +80,11 @@ class ZooKeeperCoordination:
         return await self._run(lambda: self._session_of(node, ttl).renew())
 
     async def watch(self, node: UUID) -> View:
-        return await self._run(lambda: self._session_of(node, None).view())
+        def look() -> View:
+            session = self._session_of(node, None)
+            return session.look() if session.node == node else session.view()
+
+        return await self._run(look)
 
     async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:
         def give() -> None:
@@ -238,6 +242,13 @@ class _Session:
         with contextlib.suppress(NodeExistsError):
             _got(self._client.create_async(path, value, ephemeral=True), until)
         self._member_of = session
+
+    def look(self) -> View:
+        """As `view`, and a sign of life: whoever returns to a slow service must find its session there."""
+        begun = monotonic()
+        view = self.view()
+        self._renewed_at = begun
+        return view
 
     def view(self) -> View:
         until = self._connected()
