@@ -277,16 +277,18 @@ def main() -> None:
 
 def told(name: str, found: Outcome) -> str:
     """Return what was seen, for people."""
-    return "\n".join([
+    counts = (
         f"{name}: {found.jobs} jobs, {found.occurrences} occurrences, lost {found.lost}, doubled "
         f"{found.doubled}, occurrences missing {found.missing_occurrences}, doubled "
-        f"{found.doubled_occurrences}",
-        f"  takeovers {_list(found.takeovers)}; while it was away {_list(found.takeover_while_away)}",
-        *(
-            f"  {stretch:12} late: p50 {median:.3f} s, at most {worst:.3f} s"
-            for stretch, (median, worst) in found.late.items()
-        ),
-    ])  # fmt: skip
+        f"{found.doubled_occurrences}"
+    )
+    away = _list(found.takeover_while_away)
+    takeovers = f"  takeovers {_list(found.takeovers)}; while it was away {away}"
+    late = [
+        f"  {stretch:12} late: p50 {median:.3f} s, at most {worst:.3f} s"
+        for stretch, (median, worst) in found.late.items()
+    ]
+    return "\n".join([counts, takeovers, *late])
 
 
 def _list(values: list[float]) -> str:

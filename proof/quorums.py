@@ -1,10 +1,10 @@
-"""etcd and ZooKeeper on three machines that are cut apart while a cluster works: `python -m proof.quorums`.
+"""etcd and ZooKeeper on three machines that are cut apart while a cluster works: `make quorums`.
 
 Each machine is a network namespace with a member of the service and a scheduler of Rota beside it, which
-knows all three addresses. PostgreSQL and a worker are outside, and are reached by all: what is cut is the
-service alone. One machine is cut off from the other two: a follower's, the leader's, the leader's in one
-direction only (it sends, and hears nothing); then all three from each other, so that nobody has a
-majority. In each state a scheduler is killed, and its shards get a new owner. Asked is the same as in
+knows all three addresses. PostgreSQL and a worker are outside, and are reached by all: what is cut is
+the service alone. One machine is cut off from the other two: a follower's, the leader's, the leader's
+in one direction only (it sends, and hears nothing); then all three from each other, so that nobody has
+a majority. In each state a scheduler is killed, and its shards get a new owner. Asked is the same as in
 `proof.coordinators`: what was lost, what was doubled, how late, how long.
 """
 
@@ -108,9 +108,7 @@ class ZooKeeperMember(Member):
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         (data / "myid").write_text(f"{self.number + 1}")
-        servers = "".join(
-            f"server.{m.number + 1}={m.machine.address}:2888:3888\n" for m in members
-        )
+        servers = "".join(f"server.{m.number + 1}={m.machine.address}:2888:3888\n" for m in members)
         settings = self.folder / "zoo.cfg"
         settings.write_text(
             f"tickTime=1000\ninitLimit=10\nsyncLimit=3\ndataDir={data}\nclientPort={self.port}\n"
@@ -144,9 +142,7 @@ def missing(name: str) -> str | None:
 
 
 class QuorumTrial(CoordinatorTrial):
-    def __init__(
-        self, trial: Trial, connection: asyncpg.Connection, members: list[Member]
-    ) -> None:
+    def __init__(self, trial: Trial, connection: asyncpg.Connection, members: list[Member]) -> None:
         self.members = members
         super().__init__(trial, connection, None)
 

@@ -45,7 +45,7 @@ def _hold_on(patches: Patches) -> None:
     def renew(self: zookeeper._Session) -> Any:
         seen = getattr(self, "_last", None)
         if seen is not None and not self._client.connected:
-            self._renewed_at = zookeeper.monotonic()
+            self._renewed_at = zookeeper.monotonic()  # type: ignore[attr-defined]
             return seen
         self._last = honest(self)  # type: ignore[attr-defined]
         return self._last  # type: ignore[attr-defined]

@@ -88,7 +88,11 @@ class ServiceNemesis:
 
     async def _cut(self) -> None:
         """Some of the schedulers, while others reach it."""
-        able = [each for each in self._schedulers() if not any(self._service.line(each).blocked.values())]
+        able = [
+            each
+            for each in self._schedulers()
+            if not any(self._service.line(each).blocked.values())
+        ]
         if not able:
             return
         begun, victim = self._now, self._random.choice(able)

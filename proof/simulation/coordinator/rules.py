@@ -3,7 +3,7 @@
 1. A row of `shard` goes from one owner to another only when it has expired, was given up, or by a grant
    with a higher number; and then its epoch rises. (A trigger looks at every change.)
 2. A renewal that was answered has made the node a member: a session that is over is replaced by then.
-3. Whatever a driver returns was answered by the service after it was asked: while it can't ask, it fails.
+3. Whatever a driver returns was answered by the service after it was asked; if it can't ask, it fails.
 4. Two nodes never both believe in a shard by grants of the service, unless it has broken its word (it
    was wiped, restored, split, its clock was set, it ended sessions early, or answered from the past).
 5. A driver fails with `CoordinatorUnavailable`, and with nothing else.
@@ -46,7 +46,6 @@ create trigger seized after update on {schema}.shard for each row when (
     execute function {schema}.note_seized();
 """
 
-# Rows of Shards' beliefs: (shards, until when).
 _LIMIT = 40  # seconds in which a mended cluster has settled
 
 
@@ -60,7 +59,9 @@ class Rules:
 
     def add(self, sentence: str) -> None:
         if len(self.problems) < 20:
-            self.problems.append(f"{self.service.name}, at {self.service.loop.time():.3f}: {sentence}")
+            self.problems.append(
+                f"{sentence} ({self.service.name}, {self.service.loop.time():.3f})"
+            )
 
     def shards_of(self, process: Process) -> Shards:
         return self._shards[process]
@@ -144,7 +145,8 @@ class Rules:
             if even and not faults and sum(counts) == self._count():
                 return self.service.loop.time() - begun
             await asyncio.sleep(0.5)
-        self.add(f"a mended cluster settles: after {seconds:.0f} s owners have {counts}, {len(faults)} faults")
+        said = f"after {seconds:.0f} s owners have {counts}, {len(faults)} have a fault"
+        self.add(f"a mended cluster settles: {said}")
         return None
 
     def _count(self) -> int:

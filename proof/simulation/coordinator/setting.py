@@ -1,4 +1,4 @@
-"""Puts a coordination service into a seed: which one, its network, its faults, and what is asked of it."""
+"""Puts a coordination service into a seed: which one, its network, its faults, what is asked of it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,9 @@ class Coordinator:
                 self.rules.counts["taken over"] = moved
                 return
             await asyncio.sleep(0.5)
-        self.rules.add(f"a dead scheduler's shards are taken over: {name}'s are not after {limit} s")
+        self.rules.add(
+            f"a dead scheduler's shards are taken over: {name}'s are not after {limit} s"
+        )
 
     def _identity(self, victim: NodeMember) -> str:
         """Its present id: a node that was declared dead has another one than it began with."""

@@ -38,7 +38,7 @@ class Stat(SimpleNamespace):
 
     czxid: int
     pzxid: int
-    ephemeralOwner: int
+    ephemeralOwner: int  # noqa: N815 - kazoo's name
 
 
 class ZooKeeperModel(Service):
@@ -208,7 +208,8 @@ class KazooModel:
         self._session = ""
         self._seen = 0
         self.connected = False
-        self._stopped = False
+        self._stopped = self._outstanding = False
+        self._fault: Exception | None = None
         self._pending: list[Answer] = []
         self._line: _Connection | None = None
         self._connection = SimpleNamespace(_connect=lambda read, wait: (read, wait))
@@ -221,9 +222,7 @@ class KazooModel:
         return (int(self._session, 16), b"") if self.connected else None
 
     def start_async(self) -> None:
-        self._task = self.service.loop.create_task(
-            self._live(), context=context_of(self.process)
-        )
+        self._task = self.service.loop.create_task(self._live(), context=context_of(self.process))
 
     def stop(self) -> None:
         """Close the session, and wait for the answer, as kazoo does: for ten seconds at most."""
@@ -267,7 +266,9 @@ class KazooModel:
         if self._stopped:
             answer.give(ConnectionClosedError())
         elif not self.connected or self._line is None:
-            self._pending.append(answer)  # asked when it is connected again, by which time nobody waits
+            self._pending.append(
+                answer
+            )  # asked when it is connected again, by which time nobody waits
         else:
             self._pending.append(answer)
             request = (kind, self._session, *arguments)
@@ -287,7 +288,7 @@ class KazooModel:
     async def _live(self) -> None:
         pause = _FIRST_PAUSE
         while not self._stopped:
-            self._fault: Exception | None = None
+            self._fault = None
             try:
                 await self._attempt()
             except SessionExpiredError:

@@ -244,7 +244,7 @@ class _Session:
         self._member_of = session
 
     def look(self) -> View:
-        """As `view`, and a sign of life: whoever returns to a slow service must find its session there."""
+        """As `view`, and a sign of life: who returns to a slow service must find its session there."""
         begun = monotonic()
         view = self.view()
         self._renewed_at = begun
