@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
+.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators quorums dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -28,6 +28,7 @@ help:
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
 	@echo "make coordinators  break etcd, ZooKeeper and Consul while a cluster uses them; SERVICES=etcd"
+	@echo "make quorums  cut the three machines of etcd or ZooKeeper apart while a cluster uses them; SERVICES=etcd"
 	@echo "make dispatch  break brokers, relays and workers while jobs run; SERVICES=redis ARGS='--jobs 100000'"
 	@echo "make failover  kill the database's primary under load, several times"
 	@echo "make disaster  lose a region under load, recover on its standby, and account for every job"
@@ -103,6 +104,10 @@ mutants: $(VENV)/installed
 # Coordinators other than PostgreSQL, killed, paused and wiped while a cluster works. SERVICES="etcd consul" for some.
 coordinators: $(VENV)/installed $(VENV)/services
 	@$(BIN)/python -m proof.coordinators $(SERVICES)
+
+# etcd and ZooKeeper on three machines (network namespaces), cut apart while a cluster works. SERVICES=etcd ARGS="--cuts 'leader cut'"
+quorums: $(VENV)/installed $(VENV)/services
+	@$(BIN)/python -m proof.quorums $(SERVICES) $(ARGS)
 
 # Brokers that carry jobs to workers, killed, paused and wiped, with relays and workers. SERVICES="redis nats rabbitmq"
 dispatch: $(VENV)/installed $(VENV)/services

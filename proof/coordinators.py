@@ -14,6 +14,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -81,7 +82,8 @@ class CoordinatorTrial:
         self, trial: Trial, connection: asyncpg.Connection, service: Process | None
     ) -> None:
         self.trial, self.connection, self.service = trial, connection, service
-        self.schedulers = [trial.start("scheduler") for _ in range(3)]
+        self.schedulers = [self.start_scheduler(place) for place in range(3)]
+        self._next = 0  # the place of the next to be killed
         self.submitted: set[UUID] = set()
         self.found = Outcome()
         self.stretches: dict[str, tuple[float, float]] = {}
@@ -93,11 +95,17 @@ class CoordinatorTrial:
                 self.submitted.add(job.id)
             await asyncio.sleep(0.1)
 
-    async def kill_a_scheduler(self) -> float:
-        victim = self.schedulers.pop(0)
+    def start_scheduler(self, place: int) -> subprocess.Popen[bytes]:
+        return self.trial.start("scheduler")
+
+    async def kill_a_scheduler(self, place: int | None = None) -> float:
+        """Kill the one in this place, or one after the other. Return how long its shards waited."""
+        if place is None:
+            place, self._next = self._next, (self._next + 1) % len(self.schedulers)
+        victim = self.schedulers[place]
         took = await end_one(self.trial, self.connection, victim, signal.SIGKILL)
         victim.wait()
-        self.schedulers.append(self.trial.start("scheduler"))
+        self.schedulers[place] = self.start_scheduler(place)
         return took
 
     async def settle(self) -> None:
@@ -192,17 +200,16 @@ class CoordinatorTrial:
         return int(await self.connection.fetchval("select count(*) from rota.occurrence"))
 
 
-async def run(name: str, *, quick: bool = False) -> Outcome:
-    folder = Path(tempfile.mkdtemp(prefix="rota-"))
-    folder.chmod(0o711)
-    kind = SERVICES[name]
-    service = kind(folder) if kind else None
+Make = Callable[[Trial, asyncpg.Connection], CoordinatorTrial]
+Break = Callable[[CoordinatorTrial], Awaitable[None]]
+
+
+async def conduct(folder: Path, coordination: str | None, make: Make, break_it: Break) -> Outcome:
+    """Let a cluster work in this folder while `break_it` goes on, and judge what became of its jobs."""
     server = open_embedded(folder / "pg")
-    more = {"ROTA_COORDINATION": service.url} if service else {}
+    more = {"ROTA_COORDINATION": coordination} if coordination else {}
     trial = Trial(folder, server.url, "proof.coordinators", **more)
     try:
-        if service is not None:
-            service.start()
         async with app.using(app.settings.replace(database_url=server.url)):
             await app.migrate()
             for number in range(_SCHEDULES):
@@ -211,15 +218,10 @@ async def run(name: str, *, quick: bool = False) -> Outcome:
                 )
             connection = await asyncpg.connect(server.url)
             trial.start("worker")
-            one = CoordinatorTrial(trial, connection, service)
+            one = make(trial, connection)
             submitting = asyncio.create_task(one.submit_for_ever())
             await one.settle()
-            if not quick:
-                await one.stretch("undisturbed", one.undisturbed)
-            if service is not None:
-                await one.stretch("killed", one.killed)
-                await one.stretch("paused", one.paused)
-                await one.stretch("wiped", one.wiped)
+            await break_it(one)
             submitting.cancel()
             await asyncio.gather(submitting, return_exceptions=True)
             found = await one.judge()
@@ -227,9 +229,33 @@ async def run(name: str, *, quick: bool = False) -> Outcome:
             return found
     finally:
         trial.stop()
+        server.close()
+
+
+async def run(name: str, *, quick: bool = False) -> Outcome:
+    folder = Path(tempfile.mkdtemp(prefix="rota-"))
+    folder.chmod(0o711)
+    kind = SERVICES[name]
+    service = kind(folder) if kind else None
+
+    async def break_it(one: CoordinatorTrial) -> None:
+        if not quick:
+            await one.stretch("undisturbed", one.undisturbed)
+        if service is not None:
+            await one.stretch("killed", one.killed)
+            await one.stretch("paused", one.paused)
+            await one.stretch("wiped", one.wiped)
+
+    try:
+        if service is not None:
+            service.start()
+        return await conduct(
+            folder, service.url if service else None,
+            lambda trial, connection: CoordinatorTrial(trial, connection, service), break_it,
+        )  # fmt: skip
+    finally:
         if service is not None:
             service.stop()
-        server.close()
         if not os.environ.get("ROTA_KEEP"):
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -245,16 +271,24 @@ def main() -> None:
             continue
         found = asyncio.run(run(name))
         broken += found.violations
-        print(
-            f"{name}: {found.jobs} jobs, {found.occurrences} occurrences, lost {found.lost}, doubled "
-            f"{found.doubled}, occurrences missing {found.missing_occurrences}, doubled "
-            f"{found.doubled_occurrences}\n  takeovers {_list(found.takeovers)}; while it was away "
-            f"{_list(found.takeover_while_away)}"
-        )
-        for stretch, (median, worst) in found.late.items():
-            print(f"  {stretch:12} late: p50 {median:.3f} s, at most {worst:.3f} s")
-        sys.stdout.flush()
+        print(told(name, found), flush=True)
     sys.exit(broken > 0)
+
+
+def told(name: str, found: Outcome) -> str:
+    """Return what was seen, for people."""
+    counts = (
+        f"{name}: {found.jobs} jobs, {found.occurrences} occurrences, lost {found.lost}, doubled "
+        f"{found.doubled}, occurrences missing {found.missing_occurrences}, doubled "
+        f"{found.doubled_occurrences}"
+    )
+    away = _list(found.takeover_while_away)
+    takeovers = f"  takeovers {_list(found.takeovers)}; while it was away {away}"
+    late = [
+        f"  {stretch:12} late: p50 {median:.3f} s, at most {worst:.3f} s"
+        for stretch, (median, worst) in found.late.items()
+    ]
+    return "\n".join([counts, takeovers, *late])
 
 
 def _list(values: list[float]) -> str:

@@ -165,7 +165,7 @@ class ZooKeeper(Process):
         settings.write_text(
             f"tickTime=1000\ndataDir={self.data}\nclientPort={self.port}\n"
             "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=ruok\n"
+            "4lw.commands.whitelist=srvr\n"
         )
         return [
             self.found() or "", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -175,8 +175,8 @@ class ZooKeeper(Process):
 
     def ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
-            line.sendall(b"ruok")
-            return line.recv(8) == b"imok"
+            line.sendall(b"srvr")  # ruok is answered before it serves anybody
+            return b"Mode:" in b"".join(iter(lambda: line.recv(4096), b""))
 
 
 class Consul(Process):

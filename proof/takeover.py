@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import asyncpg
@@ -67,11 +68,12 @@ class Trial:
         }
         self.nodes: list[subprocess.Popen[bytes]] = []
 
-    def start(self, role: str) -> subprocess.Popen[bytes]:
+    def start(self, role: str, prefix: Sequence[str] = ()) -> subprocess.Popen[bytes]:
+        """Start a node. `prefix`: the beginning of its command, to start it on another machine."""
         log = (self.folder / f"node-{len(self.nodes)}.log").open("wb")
         with log:
             node = subprocess.Popen(
-                [sys.executable, "-c", _NODE, role, self.module],
+                [*prefix, sys.executable, "-c", _NODE, role, self.module],
                 env=self.environment, stdout=log, stderr=log,
             )  # fmt: skip
         self.nodes.append(node)

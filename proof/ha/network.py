@@ -46,13 +46,13 @@ class Machine(Namespace):
 
     # -- faults
 
-    def cut_from(self, others: Sequence[str]) -> None:
-        """Drop every packet from and to these addresses."""
+    def cut_from(self, others: Sequence[str], *, sends: bool = False) -> None:
+        """Drop every packet from and to these addresses. `sends`: what it sends itself arrives."""
         addresses = "{ " + ", ".join(others) + " }"
-        self._filter(
-            f"add rule inet ha in ip saddr {addresses} drop\n"
-            f"add rule inet ha out ip daddr {addresses} drop\n"
-        )
+        rules = f"add rule inet ha in ip saddr {addresses} drop\n"
+        if not sends:
+            rules += f"add rule inet ha out ip daddr {addresses} drop\n"
+        self._filter(rules)
 
     def join(self) -> None:
         self._filter("")

@@ -21,6 +21,7 @@ import rota.worker.effects
 import rota.worker.starter
 from proof.mutants import (
     allotments,
+    coordinators,
     flows,
     functions,
     hanging,
@@ -364,6 +365,7 @@ MUTANTS: list[Mutant] = [
         vars(limits),
         vars(quotas),
         vars(sharing),
+        vars(coordinators),
     )
     for value in list(room.values())
     if isinstance(value, Mutant)

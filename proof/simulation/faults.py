@@ -101,7 +101,7 @@ class Nemesis:
                 group.create_task(self._repeat(group, kind, pause, begun + seconds))
             await asyncio.sleep(seconds)
         self._cluster.gateway.network.weather.clear()
-        self._note("weather", EVERYONE, begun)
+        self.note("weather", EVERYONE, begun)
 
     async def _repeat(self, group: asyncio.TaskGroup, kind: str, pause: float, end: float) -> None:
         """Several of a kind may be under way at a time, on different members."""
@@ -116,7 +116,7 @@ class Nemesis:
                 task = group.create_task(self._kinds[kind]())
                 task.add_done_callback(lambda _: self._under_way.remove(kind))
 
-    def _note(self, kind: str, target: str, at: float, detail: str = "") -> None:
+    def note(self, kind: str, target: str, at: float, detail: str = "") -> None:
         self.faults.append(Fault(at, self.now, kind, target, detail))
         self.counts[kind] += 1
         self._cluster.gateway.trace.add("nemesis", f"{kind} of {target}", detail)
@@ -138,7 +138,7 @@ class Nemesis:
         if victim is not None and victim.process is not None:
             victim.troubled, name = True, victim.process.name
             victim.crash()
-            self._note(KILL, name, self.now)
+            self.note(KILL, name, self.now)
             await asyncio.sleep(self._random.choice((0.1, 1, 10)) * self._random.random())
             victim.boot()
             victim.troubled = False
@@ -154,7 +154,7 @@ class Nemesis:
                 self._hunted[run] += 1
                 victim.troubled, name = True, victim.process.name
                 victim.crash()
-                self._note(KILL, name, self.now)
+                self.note(KILL, name, self.now)
                 await asyncio.sleep(self._more.random())
                 victim.boot()
                 victim.troubled = False
@@ -168,7 +168,7 @@ class Nemesis:
             await asyncio.sleep(self._random.uniform(0.2, 3 * self._lease))
             victim.resume()
             victim.troubled = False
-            self._note(PAUSE, name, begun)
+            self.note(PAUSE, name, begun)
 
     async def _partition(self) -> None:
         victim = self._victim(self._everyone())
@@ -181,7 +181,7 @@ class Nemesis:
             await asyncio.sleep(self._random.uniform(0.2, 4 * self._lease))
             network.heal(line)
             victim.troubled = False
-            self._note("partition", name, begun, "+".join(ways))
+            self.note("partition", name, begun, "+".join(ways))
 
     async def _ambush(self) -> None:
         """Cut off at the moment of a certain write, and for longer than the lease: it arrives when
@@ -225,8 +225,8 @@ class Nemesis:
                 if frozen:
                     await asyncio.sleep(self._random.uniform(0, 1))
                     victim.resume()
-                    self._note(PAUSE, process.name, begun)
-                self._note("ambush", process.name, begun, f"{query} {'+'.join(ways)}")
+                    self.note(PAUSE, process.name, begun)
+                self.note("ambush", process.name, begun, f"{query} {'+'.join(ways)}")
             if stopping is not None:
                 await stopping
             victim.troubled = False
@@ -250,7 +250,7 @@ class Nemesis:
         assert victim.process is not None
         begun, name = self.now, victim.process.name
         await victim.stop()
-        self._note(SHUTDOWN, name, begun)
+        self.note(SHUTDOWN, name, begun)
         await asyncio.sleep(self._random.uniform(0, 5))
         victim.boot()
 
@@ -260,14 +260,14 @@ class Nemesis:
             jump = self._random.choice((-_HOUR, _HOUR, self._random.uniform(-5, 5)))
             victim.wall_offset += jump
             victim.process.wall_offset = victim.wall_offset
-            self._note("clock", victim.process.name, self.now, f"{jump:+.0f} s")
+            self.note("clock", victim.process.name, self.now, f"{jump:+.0f} s")
 
     async def _pause_queue(self) -> None:
         begun = self.now
         await self._cluster.steer(lambda app: app.queues.pause("other"))
         await asyncio.sleep(self._random.uniform(0.5, 10))
         await self._cluster.steer(lambda app: app.queues.resume("other"))
-        self._note("queue", EVERYONE, begun)
+        self.note("queue", EVERYONE, begun)
 
     # -- and those of the moves
 
@@ -282,7 +282,7 @@ class Nemesis:
         await asyncio.sleep(random.uniform(0.3, 2) * random.choice((1, 1, 5)))
         for name in ("sqlstates", "error_before", "error_after"):
             setattr(weather, name, before[name])
-        self._note("sqlstate", EVERYONE, begun, sqlstate)
+        self.note("sqlstate", EVERYONE, begun, sqlstate)
 
     async def _read_long(self) -> None:
         engine, table, begun = (
@@ -304,11 +304,11 @@ class Nemesis:
         self.clock_steps.append(ClockStep(self.now, -by))
         begun = self.now
         await asyncio.sleep(by + self._lease)  # until what was before has come again
-        self._note("clock back", EVERYONE, begun, f"{by:.3f} s")
+        self.note("clock back", EVERYONE, begun, f"{by:.3f} s")
 
     async def _restart_database(self) -> None:
         begun = self.now
         self._cluster.gateway.stop()
         await asyncio.sleep(self._random.uniform(0.1, 6))
         self._cluster.gateway.start()
-        self._note("restart", EVERYONE, begun)
+        self.note("restart", EVERYONE, begun)

@@ -30,6 +30,7 @@ MOVES = {
     "maps": "maps over lists, in chunks and as jobs of their own",
     "quotas": "a queue with a limit of depth, filled until submits are refused",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
+    "coordinator": "etcd, ZooKeeper or Consul shares the shards in three of four seeds, and is broken",
 }
 ALL = frozenset(MOVES)
 NONE: frozenset[str] = frozenset()

@@ -23,6 +23,7 @@ from proof.history import Meta, Recorder, dump_database, write_meta
 from proof.operators import Operator, create_schedules
 from proof.simulation import fences, surroundings
 from proof.simulation.cluster import Cluster
+from proof.simulation.coordinator import setting
 from proof.simulation.engine import DATABASE_MINUS_AT, Engine
 from proof.simulation.faults import Nemesis
 from proof.simulation.gateway import Gateway
@@ -143,6 +144,8 @@ class Simulation:
         self.schedules = choose_schedules(random)
         self.problems: list[str] = []
         self.nemesis: Nemesis | None = None
+        kind = setting.choose(seed, moves)
+        self.coordinator = setting.Coordinator(kind, self.cluster) if kind else None
 
     def run(self) -> None:
         patches = Patches(self.loop, self.gateway)
@@ -153,6 +156,8 @@ class Simulation:
             self.engine.ask_script(fences.INSTALL.format(schema=SCHEMA))
             _slow_down(patches, self._random.uniform(0.3, 2.0))
             surroundings.prepare(self.engine, self.gateway, patches, self.seed, self._moves)
+            if self.coordinator is not None:
+                self.coordinator.install(patches)
             if self._mutant is not None:
                 self._mutant.infect(self.engine, patches)
             self.loop.run_until_complete(self._live())
@@ -192,7 +197,7 @@ class Simulation:
             running = self.cluster.on_behalf("operator.of.runs", runs.run())
         working = functions and self.cluster.on_behalf("operator.of.functions", functions.run())
         others.start()
-        await self.nemesis.rage(random.uniform(30, 100))
+        await self._rage(random.uniform(30, 100))
         if operator is not None:
             operator.stopping = True
             await steering
@@ -210,7 +215,17 @@ class Simulation:
             await client.finish()
         await others.mended()
         await self._wait_until_done(operator)
+        if self.coordinator is not None:
+            await self.coordinator.end()
         self.ended = self.loop.time()
+
+    async def _rage(self, seconds: float) -> None:
+        assert self.nemesis is not None
+        if self.coordinator is None:
+            await self.nemesis.rage(seconds)
+            return
+        beside = self.coordinator.make_nemesis(self.nemesis.note)
+        await asyncio.gather(self.nemesis.rage(seconds), beside.rage(seconds))
 
     async def _make_function_operator(self) -> FunctionOperator | None:
         if "functions" not in self._moves:
@@ -300,6 +315,8 @@ class Simulation:
         engine, beats = self.engine, self.cluster.journal.beats
         self.problems += self.cluster.problems
         self.problems += fences.stale_writes(engine, SCHEMA)
+        if self.coordinator is not None:
+            self.problems += self.coordinator.rules.found()
         self.problems += [f"readers hold nobody up: {held}" for held in self.gateway.held_up.found]
         broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
         return Result(

@@ -56,6 +56,7 @@ end $$;
 _TABLES = f"""
 delete from {SCHEMA}.shard where shard >= {SHARDS};
 update {SCHEMA}.setting set value = {SHARDS} where name = 'shards';
+alter table {SCHEMA}.installation alter id set default '00000000-0000-7000-8000-000000000001';
 create table {SCHEMA}.app_effect (job uuid not null, token bigint not null);
 create table {SCHEMA}.app_guarded (job uuid primary key, token bigint not null, writes int not null);
 """

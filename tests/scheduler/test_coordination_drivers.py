@@ -18,6 +18,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 import httpx
 import pytest
 
+from bench.footprint import measure, programs
 from proof.services import Consul, Etcd, Process, ZooKeeper
 from proof.waiting import eventually
 from rota import App, Node
@@ -378,6 +379,16 @@ async def test_a_node_uses_the_coordinator_that_its_settings_name_and_says_so(
 
 async def _check_up(app: App) -> list[str]:
     return [each.says for each in (await app.connector.diagnose()).findings]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+@pytest.mark.parametrize("name", list(programs()))
+async def test_a_plain_installation_loads_nothing_optional(app: App, name: str) -> None:
+    """Neither drivers nor clients of brokers, nor httpx: not by an import, nor by a node at work."""
+    url, schema = app.settings.database_url, app.settings.schema
+    assert url is not None
+    found = await asyncio.to_thread(measure, programs()[name], url, schema)
+    assert found.optional == []
 
 
 def test_what_is_not_used_is_not_loaded() -> None:

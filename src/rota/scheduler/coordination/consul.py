@@ -148,6 +148,7 @@ class ConsulCoordination:
         response = await self._ask("GET", f"/v1/kv/{self._folder}/?recurse&consistent", None, True)
         entries: list[dict[str, Any]] = [] if response is None else response.json()
         members, locks, ended = [], [], []
+        session = self._sessions.get(node)
         for entry in entries:
             kind, name = entry["Key"][len(self._folder) + 1 :].split("/", 1)
             locked = bool(entry.get("Session"))
@@ -157,7 +158,9 @@ class ConsulCoordination:
                 ended.append((entry["Key"], entry["ModifyIndex"]))
             elif locked:
                 owner = UUID(b64decode(entry["Value"]).decode())
-                locks.append((int(name), owner, entry["ModifyIndex"]))
+                # A lock with our name and another session came back with a backup, and ends with that.
+                if owner != node or session is None or entry["Session"] == session[0]:
+                    locks.append((int(name), owner, entry["ModifyIndex"]))
         return members, locks, ended
 
     async def _ask(

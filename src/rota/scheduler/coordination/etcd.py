@@ -19,6 +19,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import UUID
 
+import httpx
+
 from rota.lib.addresses import Address
 from rota.scheduler.coordination import CoordinatorUnavailable, Grant, View
 from rota.scheduler.coordination.http import Servers
@@ -30,8 +32,10 @@ _SHORTEST = 2  # seconds: what a server rounds shorter leases up to, by default
 class EtcdCoordination:
     """Grants shards by keys that live as long as their node's lease."""
 
-    def __init__(self, address: Address, folder: str) -> None:
-        self._servers = Servers(address)
+    def __init__(
+        self, address: Address, folder: str, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._servers = Servers(address, transport=transport)
         self._user, self._password = address.user, address.password
         self._folder = f"/{folder}"
         self._token: str | None = None
@@ -88,16 +92,17 @@ class EtcdCoordination:
         answer = await self._post(
             "/v3/kv/range", {"key": _encode(first), "range_end": _encode(end)}
         )
+        lease, lasts = self._leases.get(node, (None, None))
         members, owners = [], {}
         for entry in answer.get("kvs", []):
             kind, name = _decode(entry["key"])[len(first) :].split("/", 1)
             owner = UUID(_decode(entry["value"]))
             if kind == "members":
                 members.append(owner)
-            else:
+            elif owner != node or lease is None or entry.get("lease") == lease:
+                # A key with our name and another lease came back with a backup, and ends with that.
                 owners[int(name)] = (owner, int(entry["create_revision"]))
-        lasts = self._leases.get(node)
-        held = float(lasts[1]) if lasts else None
+        held = float(lasts) if lasts is not None else None
         return View(tuple(sorted(members)), dict(sorted(owners.items())), held)
 
     async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:

@@ -4,11 +4,13 @@ Protocol. A node has one session; its member and its shards are ephemeral nodes 
 granted by creating them, all in one go without waiting in between; one that exists is another's. The
 fencing number is the transaction id that created the node (`czxid`). A view lists two folders; what is
 in them is read again only when a folder has changed since (`pzxid`). While the connection is
-interrupted (SUSPENDED) every call fails, because nobody knows then whether the session lives.
+interrupted (SUSPENDED) every call fails, because nobody knows then whether the session lives. Ephemeral
+nodes outlive their client until their session expires: those that have this node's name and are of a
+former session of it are not held, whatever the new session renews.
 
 kazoo keeps a session alive from a thread of its own, even when our loop hangs; and it never gives up a
 session that a server which was wiped refuses (the client has seen higher transactions than the
-server's). So a session for which no `renew` was answered for as long as its timeout is closed by a
+server's). So a session of which its node has had no answer for as long as its timeout is closed by a
 thread that watches them, and the next call makes a new one.
 """
 
@@ -43,11 +45,19 @@ _WATCH_EVERY = 0.25
 T = TypeVar("T")
 
 
+class _Entry(NamedTuple):
+    """A node of ours: whose name it has, the transaction that created it, the session that it is of."""
+
+    owner: UUID
+    czxid: int
+    session: int
+
+
 class _Listing(NamedTuple):
-    """A folder as it was at a transaction: name -> (value, the transaction that created it)."""
+    """A folder as it was at a transaction."""
 
     at: int
-    entries: dict[str, tuple[UUID, int]]
+    entries: dict[str, _Entry]
 
 
 class ZooKeeperCoordination:
@@ -70,7 +80,11 @@ class ZooKeeperCoordination:
         return await self._run(lambda: self._session_of(node, ttl).renew())
 
     async def watch(self, node: UUID) -> View:
-        return await self._run(lambda: self._session_of(node, None).view())
+        def look() -> View:
+            session = self._session_of(node, None)
+            return session.look() if session.node == node else session.view()
+
+        return await self._run(look)
 
     async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:
         def give() -> None:
@@ -212,31 +226,54 @@ class _Session:
 
     def renew(self) -> View:
         until = self._connected()
-        session = self._client.client_id[0]
-        if self._member_of != session:
-            path = f"{self._folders['members']}/{self.node}"
-            value = str(self.node).encode()
-            with contextlib.suppress(NodeExistsError):
-                _got(self._client.create_async(path, value, ephemeral=True), until)
-            self._member_of = session
+        if self._member_of != self._session_id():
+            self._join(until)
         view = self.view()
-        if self.node not in view.members:
-            self._member_of = None
+        if self.node not in view.members:  # it was our former session's, which has just ended
+            self._join(until)
+            view = self.view()
         self._renewed_at = until - _PATIENCE
+        return view
+
+    def _join(self, until: float) -> None:
+        session = self._session_id()
+        path = f"{self._folders['members']}/{self.node}"
+        value = str(self.node).encode()
+        with contextlib.suppress(NodeExistsError):
+            _got(self._client.create_async(path, value, ephemeral=True), until)
+        self._member_of = session
+
+    def look(self) -> View:
+        """As `view`, and a sign of life: who returns to a slow service must find its session there."""
+        begun = monotonic()
+        view = self.view()
+        self._renewed_at = begun
         return view
 
     def view(self) -> View:
         until = self._connected()
-        members = self._list("members", until)
-        shards = self._list("shards", until)
-        owners = {int(name): pair for name, pair in shards.items()}
+        members, shards = self._list("members", until), self._list("shards", until)
+        session = self._session_id()
+        # What a former session of this node has left behind ends with that session. It isn't deleted:
+        # between the look and the deletion it may have become another's.
+        owners = {
+            int(name): (entry.owner, entry.czxid)
+            for name, entry in shards.items()
+            if entry.owner != self.node or entry.session == session
+        }
         found = sorted(UUID(name) for name in members)
         return View(tuple(found), dict(sorted(owners.items())), self.ttl)
+
+    def _session_id(self) -> int:
+        held = self._client.client_id
+        if held is None:
+            raise CoordinatorUnavailable("ZooKeeper: the connection is interrupted")
+        return int(held[0])
 
     def release(self, shards: Sequence[int]) -> None:
         """Delete those nodes that this session has made: as long as it lives, they are its own."""
         until = self._connected()
-        session = self._client.client_id[0]
+        session = self._session_id()
         paths = [f"{self._folders['shards']}/{shard}" for shard in shards]
         looked = [(path, self._client.exists_async(path)) for path in paths]
         deleted = [
@@ -248,7 +285,7 @@ class _Session:
             with contextlib.suppress(NoNodeError):
                 _got(answer, until)
 
-    def _list(self, kind: str, until: float) -> dict[str, tuple[UUID, int]]:
+    def _list(self, kind: str, until: float) -> dict[str, _Entry]:
         folder = self._folders[kind]
         try:
             names, stat = _got(self._client.get_children_async(folder, include_data=True), until)
@@ -263,7 +300,8 @@ class _Session:
             for name, answer in asked:
                 with contextlib.suppress(NoNodeError, ValueError):
                     value, found = _got(answer, until)
-                    entries[name] = (UUID(value.decode()), found.czxid)
+                    owner = UUID(value.decode())
+                    entries[name] = _Entry(owner, found.czxid, found.ephemeralOwner)
             # Read one by one: if the folder changed meanwhile, it is read again next time.
             known = self._listings[kind] = _Listing(stat.pzxid, entries)
         return known.entries
