@@ -1,4 +1,4 @@
-"""What becomes of messages: a job, nothing, or a dead letter.
+"""Decides what becomes of messages: a job, nothing, or a dead letter.
 
 Nothing that a message holds, and nothing that a filter or a mapping does, stops the messages after it.
 """
