@@ -46,17 +46,18 @@ class MapOperator:
 
     def __init__(
         self, app: App, random: Random, now: Callable[[], float],
-        note: Callable[[Operation], None], *, pace: float,
+        note: Callable[[Operation], None], *, pace: float, most: int = _MOST,
     ) -> None:  # fmt: skip
         self._app = app
         self._random = random
         self._asker = Asker(random, now, note)
         self._pace = pace
+        self._most = most
         self._number = 0
         self.stopping = False
 
     async def run(self) -> None:
-        while not self.stopping and self._number < _MOST:
+        while not self.stopping and self._number < self._most:
             await asyncio.sleep(self._random.expovariate(1 / self._pace))
             if not self.stopping:
                 await self.start()

@@ -29,6 +29,7 @@ from rota.store.rows import NewJob
 _PACE = 0.5
 _PACE_OF_SHARES = 1.0
 _PACE_OF_MAPS = 5.0
+_MAPS = 60
 _PACE_OF_DRAINS = 20.0
 # How many are submitted at a time, at most.
 _TASKS = {"few": 4, "lonely": 2, "by_customer": 6, "in_order": 4, QUEUE: 2, keyed.PACED: 2}
@@ -100,7 +101,7 @@ class Limited:
         self.operators: tuple[Any, ...] = (
             self._keyed,
             self._shares,
-            MapOperator(app, chance("maps"), now, note, pace=_PACE_OF_MAPS),
+            MapOperator(app, chance("maps"), now, note, pace=_PACE_OF_MAPS, most=_MAPS),
             DrainOperator(
                 app, chance("drains"), now, note, lambda node: node.name, pace=_PACE_OF_DRAINS
             ),

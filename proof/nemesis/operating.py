@@ -15,6 +15,7 @@ import random
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 
@@ -65,8 +66,7 @@ async def operate() -> None:
     await walks.begin()
     await limited.begin()
     running = [asyncio.create_task(each.run()) for each in operators]
-    waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    await until_stopped(stopped, running)
     for each in operators:
         each.stopping = True
     await asyncio.gather(*running)
@@ -78,6 +78,21 @@ async def operate() -> None:
     await operator.line_up_and_delete(_jobs_wait)
     await helping
     await app.close()
+
+
+async def until_stopped(stopped: asyncio.Event, running: list[asyncio.Task[None]]) -> None:
+    """Return when the process is asked to stop, or when an operator has failed.
+
+    An operator that has done all it was to do, as one that starts twelve maps, doesn't end the others:
+    the process would be started again, and everything would be named a second time.
+    """
+    waiting = asyncio.create_task(stopped.wait())
+    pending: set[asyncio.Task[Any]] = {waiting, *running}
+    while not waiting.done():
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        if any(each.exception() is not None for each in done):
+            break
+    waiting.cancel()
 
 
 async def _spoil(name: str, way: str) -> None:

@@ -172,3 +172,29 @@ async def test_one_is_spoilt_in_the_end_if_that_is_asked_for(spoil: float) -> No
     await operator.adopt([SchedulePromise("sound", "tick", 1)])
     await operator.leave(mend=0.5, spoil=spoil)
     assert spoilt == operator.spoilt == (["sound"] if spoil else [])
+
+
+async def test_an_operator_that_is_done_does_not_end_the_others() -> None:
+    stopped, over = asyncio.Event(), asyncio.Event()
+
+    async def twelve_maps() -> None:
+        over.set()
+
+    running = [asyncio.create_task(twelve_maps()), asyncio.create_task(asyncio.Event().wait())]
+    waiting = asyncio.create_task(nemesis.until_stopped(stopped, running))  # type: ignore[arg-type]
+    await over.wait()
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    stopped.set()
+    await waiting
+    running[1].cancel()
+
+
+async def test_an_operator_that_fails_ends_the_process() -> None:
+    async def broken() -> None:
+        raise ValueError("as a bug does")
+
+    running = [asyncio.create_task(broken())]
+    await nemesis.until_stopped(asyncio.Event(), running)
+    assert isinstance(running[0].exception(), ValueError)
