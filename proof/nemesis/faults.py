@@ -131,6 +131,10 @@ class Breaker:
         """A process that ended by itself is as gone as a killed one."""
         self.write(time.monotonic(), Record(KILL, label, [f"by itself: exit code {code}"]))
 
+    def note_crash(self, how: str) -> None:
+        """A process of the server that crashed takes all others with it, as a restart does."""
+        self.write(time.monotonic() - 1.0, Record("restart_server", "server", [how]))
+
     def note_clock_step(self, step: ClockStep) -> None:
         """Whoever was alive a moment ago may be taken for dead: its lease has leapt to its end."""
         self.write(step.at, Record("clock step", "the machine", [f"by {step.by:+.3f} s"]))

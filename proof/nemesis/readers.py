@@ -25,6 +25,7 @@ class Readers:
         self._server = server
         self._chance = random.Random(f"{seed} readers")
         self._tasks: list[asyncio.Task[None]] = []
+        self._stopping = False
         self.tables: Counter[str] = Counter()  # that were held, how often
         self.longest = 0.0
         self.dumps = 0
@@ -35,12 +36,15 @@ class Readers:
         self._tasks.append(asyncio.create_task(self._dump()))
 
     async def stop(self) -> None:
+        # What is asked of the server may fail just then, with an error in place of the cancellation:
+        # being cancelled is not enough.
+        self._stopping = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _hold(self) -> None:
-        while True:
+        while not self._stopping:
             table = self._chance.choice(TABLES)
             seconds = _SHORTEST * (_LONGEST / _SHORTEST) ** self._chance.random()
             began = asyncio.get_running_loop().time()

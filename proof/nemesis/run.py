@@ -18,7 +18,7 @@ import msgspec
 from proof.history import ClockStep, Meta, Recorder, dump_database, write_meta
 from proof.nemesis.clocks import ClockWatch
 from proof.nemesis.cluster import LEASE_SECONDS, NODE_SETTINGS, Cluster, assembled
-from proof.nemesis.database import Database, set_defaults
+from proof.nemesis.database import LOST, Database, set_defaults
 from proof.nemesis.faults import Breaker, Record
 from proof.nemesis.plan import NETWORK_KINDS, RECIPES, plan_faults
 from proof.nemesis.readers import Readers
@@ -114,7 +114,10 @@ async def run(options: Options) -> Run:
             cluster.members, cluster.server, database, recorder, options.seed, LEASE_SECONDS
         )
         clock = ClockWatch(breaker.note_clock_step)
-        watching = asyncio.create_task(clock.watch())
+        watching = [
+            asyncio.create_task(clock.watch()),
+            asyncio.create_task(cluster.server.watch_crashes(breaker.note_crash)),
+        ]
         for member in cluster.members.values():
             member.on_surprise = breaker.note_surprise
         for member in cluster.nodes:
@@ -142,7 +145,8 @@ async def run(options: Options) -> Run:
         result.told = dict(sum((m.proxy.told for m in cluster.members.values()), Counter()))
         steps = sorted([*clock.steps, *breaker.clock_steps], key=lambda step: step.at)
         await _finish(cluster, options, result, started, healed, steps)
-        watching.cancel()
+        for task in watching:
+            task.cancel()
     return result
 
 
@@ -239,18 +243,21 @@ async def _wait_until_few_are_left(cluster: Cluster, few: int, patience: float) 
     from the last time that fewer were left than ever before: what is stuck is found, and slowness is not
     taken for it.
     """
-    connection = await cluster.server.connect()
     end, fewest = time.monotonic() + patience, sys.maxsize
-    try:
-        while True:
-            left: int = await connection.fetchval(_LEFT)
-            if left < fewest:
-                end, fewest = time.monotonic() + patience, left
-            if left <= few or time.monotonic() > end:
-                return left
-            await asyncio.sleep(0.3)
-    finally:
-        await connection.close()
+    while True:
+        connection = await cluster.server.connect()
+        try:
+            while True:
+                left: int = await connection.fetchval(_LEFT)
+                if left < fewest:
+                    end, fewest = time.monotonic() + patience, left
+                if left <= few or time.monotonic() > end:
+                    return left
+                await asyncio.sleep(0.3)
+        except LOST:  # the server may crash by itself: see `watch_crashes`
+            continue
+        finally:
+            connection.terminate()
 
 
 async def _database_minus_at(cluster: Cluster) -> float:

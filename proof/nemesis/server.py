@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncpg
@@ -38,6 +40,9 @@ timezone = 'UTC'
 log_timezone = 'UTC'
 log_min_messages = warning
 """
+
+
+_CRASH = re.compile(rb"\(PID \d+\) was terminated by signal \d+")
 
 
 class Server:
@@ -93,6 +98,21 @@ class Server:
                 if asyncio.get_running_loop().time() > end:
                     raise
             await asyncio.sleep(0.1)
+
+    async def watch_crashes(self, on_crash: Callable[[str], None]) -> None:
+        """Tell whenever a process of the server has crashed, and all of them are started anew with it.
+
+        With a wrong clock that happens by itself: libfaketime opens a file whenever somebody looks at
+        the clock, and the server looks in handlers of signals, which may interrupt malloc.
+        """
+        with (self.folder / "postgres.log").open("rb") as log:
+            rest = b""
+            while True:
+                *lines, rest = (rest + await asyncio.to_thread(log.read, 1 << 24)).split(b"\n")
+                for line in lines:
+                    if found := _CRASH.search(line):
+                        on_crash(found[0].decode())
+                await asyncio.sleep(0.2)
 
     def _make(self) -> None:
         self._data.mkdir(mode=0o700)

@@ -463,3 +463,14 @@ def _wait_for(ask: Callable[[], bool], run: subprocess.Popen[str], seconds: floa
         assert run.poll() is None, run.communicate()[0]
         assert time.monotonic() < end, "no fault was injected"
         time.sleep(0.05)
+
+
+async def test_a_crash_of_the_server_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "postgres.log"
+    log.write_text("LOG:  started\nLOG:  client backend (PID 7) was term")
+    told: asyncio.Queue[str] = asyncio.Queue()
+    watching = asyncio.create_task(Server(tmp_path).watch_crashes(told.put_nowait))
+    with log.open("a") as file:
+        file.write("inated by signal 6: Aborted\nLOG:  terminating any other\n")
+    assert await asyncio.wait_for(told.get(), 30) == "(PID 7) was terminated by signal 6"
+    watching.cancel()
