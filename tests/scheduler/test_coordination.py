@@ -334,6 +334,19 @@ async def test_an_epoch_that_was_refused_is_not_believed_again(sandbox, hot, gua
     assert 7 not in {grant.shard for grant in shards.held()}
 
 
+async def test_a_shard_with_a_refused_epoch_is_given_back_and_taken_anew(sandbox, hot, guard):
+    """The coordinator goes on to grant it to this node: nobody else would ever have it."""
+    shards = await scheduler(sandbox, hot, guard)
+    await shards.tick()
+    before = {grant.shard: grant.epoch for grant in shards.held()}
+    shards.lost([7])
+    await shards.tick()
+    await shards.tick()
+    after = {grant.shard: grant.epoch for grant in shards.held()}
+    assert after.keys() == before.keys()
+    assert after[7] > before[7]
+
+
 async def test_leaving_closes_the_driver(sandbox, hot, guard, service):
     shards = await scheduler(sandbox, hot, guard)
     await shards.tick()

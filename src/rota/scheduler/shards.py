@@ -141,6 +141,9 @@ class Shards(Service):
         if me not in view.members:
             self._renew_at = 0.0  # it was forgotten: join again
         take, give = moves_of(me, self._all, view.members, owners)
+        # Nobody has a shard that is ours under an epoch which a fence refused. If the view is an old one
+        # and it is another's by now, giving it changes nothing.
+        give = sorted({*give, *(grant.shard for grant in view.grants_of(me) if self._is_over(grant))})
         if give:
             for shard in give:
                 self._held.pop(shard, None)
@@ -160,8 +163,11 @@ class Shards(Service):
         self._held = {
             grant.shard: grant.epoch
             for grant in grants
-            if grant.epoch > self._over.get(grant.shard, -1)
+            if not self._is_over(grant)
         }
+
+    def _is_over(self, grant: Grant) -> bool:
+        return grant.epoch <= self._over.get(grant.shard, -1)
 
     async def leave(self) -> None:
         """Hand everything over at once. If that fails, it expires."""
