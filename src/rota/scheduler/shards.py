@@ -143,7 +143,9 @@ class Shards(Service):
         take, give = moves_of(me, self._all, view.members, owners)
         # Nobody has a shard that is ours under an epoch which a fence refused. If the view is an old one
         # and it is another's by now, giving it changes nothing.
-        give = sorted({*give, *(grant.shard for grant in view.grants_of(me) if self._is_over(grant))})
+        give = sorted(
+            {*give, *(grant.shard for grant in view.grants_of(me) if self._is_over(grant))}
+        )
         if give:
             for shard in give:
                 self._held.pop(shard, None)
@@ -160,11 +162,7 @@ class Shards(Service):
 
     def _hold(self, grants: Sequence[Grant]) -> None:
         # Epochs only rise: one that a fence refused is over, whatever an older view says.
-        self._held = {
-            grant.shard: grant.epoch
-            for grant in grants
-            if not self._is_over(grant)
-        }
+        self._held = {grant.shard: grant.epoch for grant in grants if not self._is_over(grant)}
 
     def _is_over(self, grant: Grant) -> bool:
         return grant.epoch <= self._over.get(grant.shard, -1)
