@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import monotonic
@@ -26,6 +25,7 @@ from rota.operations.recovery import check_identity
 from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
+from rota.runtime.stopping import Stoppable
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
 from rota.scheduler.coordination.opening import open_coordination
@@ -61,7 +61,7 @@ class ServerRole(Protocol):
     async def stop(self) -> None: ...
 
 
-class Node:
+class Node(Stoppable):
     """Runs an app's jobs. `await node.run()` until a signal, or start() and stop() by hand.
 
     `run()` waits for a database that is away, as it would if that happened later; `start()` raises.
@@ -90,6 +90,7 @@ class Node:
         server: ServerRole | None = None,
         relay: ServerRole | None = None,
     ) -> None:
+        super().__init__()
         self.app = app
         self.server = server
         self.relay = relay
@@ -104,9 +105,6 @@ class Node:
         self.metrics_port: MetricsPort | None = None
         self._shards: Shards | None = None
         self._serving = False
-        self._stop_requests = 0
-        self._stop_requested = asyncio.Event()
-        self._stop_at_once = asyncio.Event()
 
     @property
     def settings(self) -> Settings:
@@ -288,44 +286,6 @@ class Node:
         return Report.of(self.roles, checks)
 
     # -- stopping
-
-    def request_stop(self) -> None:
-        """Drain; when called again, stop at once; the third time, exit."""
-        self._stop_requests += 1
-        if self._stop_requests == 1:
-            self._stop_requested.set()
-        elif self._stop_requests == 2:
-            self._stop_at_once.set()
-        else:
-            os._exit(1)
-
-    async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, drain, and stop."""
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, self.request_stop)
-        try:
-            if await self._started_before_a_stop():
-                await self._stop_requested.wait()
-        finally:
-            await self.stop()
-            for number in signals:
-                loop.remove_signal_handler(number)
-
-    async def _started_before_a_stop(self) -> bool:
-        """Start, unless a signal comes first: then what has begun is undone."""
-        starting = asyncio.create_task(self._start_when_it_can())
-        stopping = asyncio.create_task(self._stop_requested.wait())
-        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if starting.done():
-            starting.result()
-            return True
-        starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await starting
-        return False
 
     async def _start_when_it_can(self) -> None:
         failures = 0

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -35,6 +34,7 @@ from rota.lib import capture, tracing
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.runtime.dispatch import Broker, broker_address, open_broker
 from rota.runtime.dispatch.seal import Sealer
+from rota.runtime.stopping import Stoppable
 from rota.runtime.work import Work
 from rota.task import Task, heartbeat_timeouts
 from rota.worker.dispatch.desk import RemoteDesk
@@ -52,7 +52,7 @@ log = logging.getLogger("rota.dispatch")
 _NO_DATABASE = "postgresql://workers-by-a-broker-have-no-database.invalid/rota"
 
 
-class DispatchedNode:
+class DispatchedNode(Stoppable):
     """Runs an app's jobs, which it takes from a broker. `await node.run()` until a signal.
 
     Args:
@@ -69,6 +69,7 @@ class DispatchedNode:
         for kind, names in (("queue", queues), ("capability", capabilities)):
             for name in names:
                 check_name(kind, name)
+        super().__init__()
         settings = app.settings
         self.app = app
         self._sealer = Sealer(settings.dispatch_secret, settings.namespace)
@@ -78,9 +79,6 @@ class DispatchedNode:
         self._sessions: dict[str, Session] = {}
         self._runners: dict[str, Runner] = {}
         self._undo = contextlib.AsyncExitStack()
-        self._stop_requests = 0
-        self._stop_requested = asyncio.Event()
-        self._stop_at_once = asyncio.Event()
 
     @property
     def id(self) -> UUID | None:
@@ -162,36 +160,6 @@ class DispatchedNode:
         }  # fmt: skip
 
     # -- stopping
-
-    def request_stop(self) -> None:
-        """Drain; when called again, stop at once; the third time, exit."""
-        self._stop_requests += 1
-        if self._stop_requests == 1:
-            self._stop_requested.set()
-        elif self._stop_requests == 2:
-            self._stop_at_once.set()
-        else:
-            os._exit(1)
-
-    async def run(self) -> None:
-        """Start, run jobs until SIGTERM or SIGINT, drain, and stop."""
-        loop = asyncio.get_running_loop()
-        signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, self.request_stop)
-        try:
-            starting = asyncio.create_task(self.start())
-            stopping = asyncio.create_task(self._stop_requested.wait())
-            await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
-            if not starting.done():
-                starting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await starting
-            await stopping
-        finally:
-            await self.stop()
-            for number in signals:
-                loop.remove_signal_handler(number)
 
     async def stop(self) -> None:
         await self._undo.aclose()
