@@ -1,4 +1,4 @@
-"""What runs in a process until SIGTERM or SIGINT: nodes, with a database and without one."""
+"""Stop nodes, with a database and without one, on SIGTERM and SIGINT."""
 
 from __future__ import annotations
 
