@@ -44,7 +44,8 @@ def steps_run_once_in_a_round(facts: Facts, tally: Tally) -> Found:
 
 
 def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
-    """Judged by how the steps before ended, in the last round, and by what handlers wrote down."""
+    """Judged by how the steps before ended, in the last round, and by what handlers wrote down. After a
+    resume as well: it repeats whatever the steps that stay would not have let start."""
     for run_id, steps in facts.steps.items():
         by_number = {step.number: step for step in steps}
         for step in steps:
@@ -52,27 +53,14 @@ def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
                 continue
             before = [by_number[number] for number in step.before]
             tally["steps that ran" if step.state in _RAN else "others"] += 1
-            later = facts.runs[run_id].round > 1
-            problem = _against_its_rule(step, before, later=later) or _too_early(
-                facts, step, before
-            )
+            problem = _against_its_rule(step, before) or _too_early(facts, step, before)
             if problem:
                 evidence = tuple(line("db-step", each) for each in (step, *before))
                 yield f"run {run_id}", f"step {step.name} {problem}", evidence
 
 
-def _against_its_rule(step: StepRow, before: list[StepRow], *, later: bool) -> str | None:
-    """Whether its state can follow from theirs. Cancelled steps may follow from anything. A success
-    by a rule about successes stays when a resume repeats steps before it, which may be cancelled then,
-    or skipped; or fail, if they had reacted to a failure."""
-    successes = (_ALL_SUCCEEDED, _ONE_SUCCEEDED)
-    repeated = any(
-        each.state in (CANCELLED, SKIPPED)
-        or (each.state in _NOT_DONE and each.before and each.rule not in successes)
-        for each in before
-    )
-    by_success = step.rule in successes
-    kept = later and step.state == SUCCEEDED and by_success and repeated
+def _against_its_rule(step: StepRow, before: list[StepRow]) -> str | None:
+    """Whether its state can follow from theirs. Cancelled steps may follow from anything."""
     one = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
     failed = sum(each.state in _NOT_DONE and (one or not each.optional) for each in before)
     skipped = sum(each.state == SKIPPED for each in before)
@@ -84,7 +72,7 @@ def _against_its_rule(step: StepRow, before: list[StepRow], *, later: bool) -> s
         _ONE_FAILED: failed > 0,
     }[step.rule]
     how = f"after {failed} failures and {skipped} skips of {len(before)}"
-    if step.state in _RAN and not met and not step.unjudged and not kept:
+    if step.state in _RAN and not met and not step.unjudged:
         return f"ran against its rule, {how}"
     if step.state == _UPSTREAM_FAILED and (met or not failed):
         return f"did not run for a failure, {how}"
@@ -100,7 +88,7 @@ def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None
         return None
     ends = [_end_of(facts, each) for each in before]
     if step.rule == _ONE_SUCCEEDED:
-        # What it began after may have run again since then.
+        # What it began after may have run again since then, if another success stayed.
         late = (
             facts.runs[step.run_id].round == 1
             and None not in ends
@@ -109,30 +97,18 @@ def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None
     elif step.rule == _ONE_FAILED:
         late = False
     else:
-        later = facts.runs[step.run_id].round > 1
-        # One that may fail, and did, may run again after a step that had gone on without it.
-        late = any(
-            end is not None and end > min(starts)
-            for end, each in zip(ends, before, strict=True)
-            if not (later and (step.tolerated or each.optional))
-        )
+        late = any(end is not None and end > min(starts) for end in ends)
     return "began before a step that it comes after had ended" if late else None
 
 
 def _end_of(facts: Facts, step: StepRow) -> float | None:
-    """When the handler first ended whose success was taken: what a resume repeats, others that come
-    after it may have succeeded by before. A stale handler may end after it."""
-    if (
-        step.job_id not in facts.jobs
-        or step.kind != _TASK
-        or step.state != SUCCEEDED
-        or step.by_hand
-    ):
+    """When the handler first ended whose success is taken. A stale handler may end after it."""
+    job = facts.jobs.get(step.job_id or "")
+    if job is None or step.kind != _TASK or step.state != SUCCEEDED or step.by_hand:
         return None
     return min(
         (
             attempt.end.at
-            for job in facts.jobs_of_steps[step.run_id, step.number]
             for attempt in facts.attempts.get(job.id, ())
             if attempt.end and attempt.ended_ok and attempt.token == job.token
         ),

@@ -82,6 +82,14 @@ resume_adjusts = Mutant(
     ),
     moves=_MOVES,
 )
+resume_leaves_dependents = Mutant(
+    name="a resume leaves successes that depended on what is repeated",
+    sql=in_function(
+        "steps_to_resume",
+        ("or not its.by_hand and", "or its.state <> {step.succeeded} and"),
+    ),
+    moves=_MOVES,
+)
 
 
 def _cancel_no_children(patches: Patches) -> None:

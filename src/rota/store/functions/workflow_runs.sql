@@ -244,27 +244,48 @@ create or replace function rota.steps_after(graph uuid, step int) returns setof 
     select unnest(w.successors) from rota.workflow_step as w where w.workflow_id = graph and w.number = step
 $$;
 
--- The steps that a resumed run repeats: those that failed or were cancelled, and what follows from them. What succeeded by
--- a rule about successes stays as it is.
-create or replace function rota.steps_to_resume(run uuid) returns int[] language sql stable as $$
-    with recursive again as (
-        select r.workflow_id as graph, s.number from rota.run as r
+-- The steps that a resumed run repeats: those that failed or were cancelled, and those that would have had to wait for a
+-- repeated one, because what stays of the steps before them does not let them start. So the run is again in a state that it
+-- could have reached without the failure. A step that was skipped by hand waits for nothing.
+--
+-- One pass in the order of the numbers, which are topological. The counts are those that rota.resume_run() gives the steps.
+create or replace function rota.steps_to_resume(run uuid) returns int[] language plpgsql stable as $$
+declare
+    its record;
+    after int;
+    again int[] := '{}';
+    waits int[] := (select array_fill(0, array[max(s.number) + 1], array[0]) from rota.step as s where s.run_id = run);
+    failed int[] := waits;
+    skipped int[] := waits;
+begin
+    for its in
+        select s.number, s.state, w.optional, w.successors, w.rule, w.predecessors, w.tolerated, r.workflow_id as graph,
+               s.state = {step.succeeded} and s.error is not null as by_hand
+        from rota.run as r
         join rota.step as s on s.run_id = r.id
         join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
-        where r.id = run
-          and (s.state = {step.cancelled} or s.state in ({step.failed}, {step.upstream_failed}) and not w.optional)
-        union
-        select a.graph, n.number from again as a
-        cross join lateral rota.steps_after(a.graph, a.number) as n(number)
-        cross join lateral (
-            select from rota.step as s
-            join rota.workflow_step as w on w.workflow_id = a.graph and w.number = s.number
-            where s.run_id = run and s.number = n.number
-              and not (s.state = {step.succeeded} and w.rule in ({rule.all_succeeded}, {rule.one_succeeded}))
-            offset 0) as repeated
-    )
-    select array_agg(number order by number) from again
-$$;
+        where r.id = run order by s.number
+    loop
+        if its.state = {step.cancelled} or its.state in ({step.failed}, {step.upstream_failed}) and not its.optional
+            or not its.by_hand and rota.step_verdict(its.rule, its.predecessors, waits[its.number], failed[its.number],
+                                                     skipped[its.number], its.tolerated) is null
+        then
+            again := again || its.number;
+            foreach after in array its.successors loop
+                waits[after] := waits[after] + 1;
+            end loop;
+        elsif its.state = {step.skipped} then
+            foreach after in array its.successors loop
+                skipped[after] := skipped[after] + 1;
+            end loop;
+        elsif its.state in ({step.failed}, {step.upstream_failed}) then
+            foreach after in array its.successors loop
+                failed[after] := failed[after] + rota.asks_for_one(its.graph, after)::int;
+            end loop;
+        end if;
+    end loop;
+    return again;
+end $$;
 
 -- All steps that come after some others, with those.
 create or replace function rota.steps_from(run uuid, first int[]) returns int[] language sql stable as $$
