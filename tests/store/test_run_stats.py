@@ -87,6 +87,25 @@ async def test_runs_are_added_up_by_task_queue_and_namespace(app: App):
     assert row["seconds"] == pytest.approx(3 * 0.1 + 0.5, abs=0.01)
 
 
+async def test_runs_that_end_together_are_counted_in_their_own_buckets(app: App):
+    ids, now = await running(app, 5), time.monotonic()
+    ran = [0.1, 0.1, 0.1, 2.0, 30.0]
+    jobs = [Succeeded(id, 7, seconds, now) for id, seconds in zip(ids, ran, strict=True)]
+    work = WorkStore((await app.store()).database)
+    assert await work.finish_succeeded(NODE, jobs, now) == 5
+    # As a node of the release before would leave it: without counts.
+    await query(
+        app, "insert into {}.tally (minute, namespace, queue, task, failed, seconds, durations, lags) "
+        "select minute, namespace, queue, task, failed, 200.0, '{3,3}', '{0,1}' from {}.tally",
+    )  # fmt: skip
+    await (await stats(app)).fold(100)
+    [row] = await query(app, "select * from {}.run_stats where span = 60 and task = 'charge'")
+    expected = {histogram.bucket(seconds): ran.count(seconds) for seconds in ran} | {3: 2}
+    found = {place: count for place, count in enumerate(row["durations"]) if count}
+    assert (found, row["runs"], sum(row["lags"])) == (expected, 7, 7)
+    assert row["seconds"] == pytest.approx(sum(ran) + 200.0, abs=0.01)
+
+
 async def test_a_late_row_is_counted_in_the_minute_of_its_end(app: App):
     await finish(app, await running(app, 2), ago=3 * 3600)
     await (await stats(app)).fold(100)

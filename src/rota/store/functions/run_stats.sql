@@ -19,28 +19,31 @@ create or replace function rota.from_places(places smallint[], counts bigint[]) 
 $$;
 
 -- One row for each task of what a statement has ended. Only of runs: what never started, or was cancelled, isn't one.
--- All of them have left their queue, which matters where it is counted.
+-- Runs are counted by the buckets of their duration and lag together, in one pass: in most statements these are a few pairs.
+-- All jobs have left their queue, which matters where it is counted. date_part() and not extract(), which returns numeric.
 create or replace function rota.tally_runs() returns trigger language plpgsql as $$
 declare
     flows bigint;
     -- An undo of a bulk action: they were counted when they ended.
     restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
-    with task as materialized (
-        select date_trunc('minute', e.finished_at) as minute, e.namespace, rota.queue_of(e.lane) as queue, e.task,
-               e.state = {state.failed} as failed, count(*) as jobs,
-               sum(extract(epoch from e.finished_at - e.started_at)::float8) filter (where e.ran) as seconds,
-               array_agg(rota.bucket(extract(epoch from e.finished_at - e.started_at)::float8)) filter (where e.ran) as durations,
-               array_agg(rota.bucket(extract(epoch from e.started_at - e.due_at)::float8)) filter (where e.ran) as lags
-        from (select *, started_at is not null and state in ({state.succeeded}, {state.failed}) as ran from ended) as e
-        group by 1, 2, 3, 4, 5
+    with pair as materialized (
+        select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute, e.namespace, e.lane, e.task,
+               e.state = {state.failed} as failed, case when e.ran then rota.bucket(e.seconds) end as duration,
+               case when e.ran then rota.bucket(e.lag) end as lag, count(*) as jobs, sum(e.seconds) as seconds
+        from (select *, date_part('epoch', finished_at - started_at) as seconds, date_part('epoch', started_at - due_at) as lag,
+                     started_at is not null and state in ({state.succeeded}, {state.failed}) as ran
+              from ended) as e
+        group by 1, 2, 3, 4, 5, 6, 7
     ), tallied as (
-        insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags)
-        select minute, namespace, queue, task, failed, seconds, durations, lags from task
-        where durations is not null and not restoring
+        insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags, counts)
+        select p.minute, p.namespace, rota.queue_of(p.lane), p.task, p.failed, sum(p.seconds), array_agg(p.duration),
+               array_agg(p.lag), array_agg(p.jobs)
+        from pair as p where p.duration is not null and not restoring
+        group by p.minute, p.namespace, p.lane, p.task, p.failed
     )
     select count(*) into flows
-    from (select t.namespace, t.queue, -sum(t.jobs)::bigint as jobs from task as t group by 1, 2) as t
+    from (select p.namespace, rota.queue_of(p.lane) as queue, -sum(p.jobs)::bigint as jobs from pair as p group by 1, 2) as t
     cross join lateral (
         select from rota.queue as q where q.namespace = t.namespace and q.name = t.queue and q.intake is not null offset 0) as q
     cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs);

@@ -7,20 +7,28 @@
 with taken as materialized (
     delete from rota.tally where ctid = any(array(select ctid from rota.tally limit $1 for update skip locked))
     returning *
+), pair as materialized (
+    select t.minute, t.namespace, t.queue, t.task, t.failed, n.duration, n.lag, sum(coalesce(n.count, 1)) as count
+    from taken as t cross join lateral unnest(t.durations, t.lags, t.counts) as n(duration, lag, count)
+    group by 1, 2, 3, 4, 5, 6, 7
+), sums as (
+    select minute, namespace, queue, task, failed, duration, lag, count, 0::float8 as seconds from pair
+    union all
+    select minute, namespace, queue, task, failed, null, null, 0, sum(seconds) from taken group by 1, 2, 3, 4, 5
 ), spread as materialized (
     select t.namespace, s.span, g.task, g.queue, date_bin(make_interval(secs => s.span), t.minute, '2000-01-01 00:00:00+00') as at,
-           t.failed, t.seconds, t.durations, t.lags
-    from taken as t cross join (values (60), (3600)) as s(span)
+           t.failed, t.duration, t.lag, t.count, t.seconds
+    from sums as t cross join (values (60), (3600)) as s(span)
     cross join lateral (values (t.task, t.queue), ('', t.queue), ('', '')) as g(task, queue)
     where g.task <> '' or not rota.is_internal_task(t.task)
 ), total as (
-    select namespace, span, task, queue, at, sum(cardinality(durations)) as runs,
-           coalesce(sum(cardinality(durations)) filter (where failed), 0) as failed, sum(seconds) as seconds
+    select namespace, span, task, queue, at, sum(count) as runs, coalesce(sum(count) filter (where failed), 0) as failed,
+           sum(seconds) as seconds
     from spread group by 1, 2, 3, 4, 5
 ), counted as (
-    select namespace, span, task, queue, at, k.kind, n.place, count(*) as count
-    from spread as s cross join lateral (values (1, s.durations), (2, s.lags)) as k(kind, places)
-    cross join lateral unnest(k.places) as n(place)
+    select namespace, span, task, queue, at, k.kind, k.place, sum(s.count)::bigint as count
+    from spread as s cross join lateral (values (1, s.duration), (2, s.lag)) as k(kind, place)
+    where s.duration is not null
     group by 1, 2, 3, 4, 5, 6, 7
 ), listed as (
     select namespace, span, task, queue, at, kind, rota.from_places(array_agg(place), array_agg(count)) as counts
