@@ -29,14 +29,16 @@ from typing import Any
 import asyncpg
 import msgspec
 
-from proof.services import Nats, Process, RabbitMQ, Redis
+from proof.services import Kafka, Nats, Process, RabbitMQ, Redis
 from proof.waiting import eventually
 from rota import App, Context
 from rota.store.embedded import open_embedded
 
 app = App()
 _JOURNAL = os.environ.get("DISPATCH_JOURNAL", "")
-SERVICES: dict[str, type[Process]] = {"redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ}
+SERVICES: dict[str, type[Process]] = {
+    "redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ, "kafka": Kafka,
+}  # fmt: skip
 _WORKERS = 3
 _RELAYS = 2
 _SETTINGS = {

@@ -3,21 +3,23 @@ the seal of messages."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from uuid import UUID
 
 import pytest
 
-from proof.services import Nats, Process, RabbitMQ, Redis
+from proof.services import Kafka, Nats, Process, RabbitMQ, Redis
 from proof.waiting import eventually
 from rota.errors import ConfigError
 from rota.lib.ids import new_id
 from rota.runtime.dispatch import Broker, BrokerUnavailable, Delivery, open_broker
 from rota.runtime.dispatch.seal import Sealer
+from tests.support.dispatch import heard, taken
 
 SECRET = "a secret of relays and workers that is long enough"
-BROKERS: dict[str, type[Process]] = {"redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ}
+BROKERS: dict[str, type[Process]] = {
+    "redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ, "kafka": Kafka,
+}  # fmt: skip
 Open = Callable[[], Broker]
 
 
@@ -46,34 +48,6 @@ async def connect(server: Process) -> AsyncIterator[Open]:
     yield connect
     for each in opened:
         await each.close()
-
-
-async def taken(relay: Broker, count: int) -> list[Delivery]:
-    found: list[Delivery] = []
-
-    async def ask() -> bool:
-        try:
-            found.extend(await relay.take(100, 0.2))
-        except BrokerUnavailable:
-            return False
-        return len(found) >= count
-
-    await eventually(ask, what=f"{count} calls")
-    return found
-
-
-async def heard(worker: Broker, id: UUID, count: int = 1) -> Sequence[bytes]:
-    found: list[bytes] = []
-
-    async def ask() -> bool:
-        try:
-            found.extend(await worker.answers(id, 0.2))
-        except BrokerUnavailable:
-            return False
-        return len(found) >= count
-
-    await eventually(ask, what=f"{count} answers")
-    return found
 
 
 async def is_away(worker: Broker) -> bool:

@@ -13,14 +13,16 @@ from uuid import UUID
 
 import pytest
 
-from proof.services import Nats, Process, RabbitMQ, Redis
+from proof.services import Kafka, Nats, Process, RabbitMQ, Redis
 from proof.waiting import eventually
 from rota import App, Context, Node, Retry, SyncContext
 from rota.server.dispatch.relay import Relay
 from rota.worker.dispatch.node import DispatchedNode
 
 SECRET = "a secret of relays and workers that is long enough"
-BROKERS: dict[str, type[Process]] = {"redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ}
+BROKERS: dict[str, type[Process]] = {
+    "redis": Redis, "nats": Nats, "rabbitmq": RabbitMQ, "kafka": Kafka,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module", params=BROKERS)

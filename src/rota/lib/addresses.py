@@ -24,6 +24,7 @@ _SHAPE = re.compile(
 )
 _HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+)(?::(?P<port>[0-9]{1,5}))?")
 _TLS_OPTIONS = ("ca", "cert", "key")
+_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +97,14 @@ def parse_address(
             field, found["options"] or "", found["tls"] is not None, options or {}
         ),
     )
+
+
+def check_sasl(field: str, address: Address) -> None:
+    """Check the option `sasl`, by which Kafka is told the password."""
+    if (sasl := address.options.get("sasl", "PLAIN")) not in _SASL:
+        raise ConfigError(
+            f"{field}: sasl must be one of {', '.join(_SASL)}, not {sasl!r}", field=field
+        )
 
 
 def _read_hosts(field: str, text: str, port: int) -> tuple[str, ...]:

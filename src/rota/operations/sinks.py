@@ -10,9 +10,9 @@ import msgspec
 from rota.config import check_name
 from rota.core.administration import SinkStatus
 from rota.errors import ConfigError, NotFound
-from rota.lib.addresses import Address, parse_address
+from rota.lib.addresses import Address, check_sasl, parse_address
 from rota.operations.base import Operations
-from rota.operations.triggers import PORTS, check_sasl, identity
+from rota.operations.triggers import PORTS, identity
 from rota.operations.webhooks import KINDS
 from rota.store.events import Position
 from rota.store.rows import to_value

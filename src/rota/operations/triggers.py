@@ -15,12 +15,11 @@ from rota.core.administration import TriggerStatus
 from rota.core.deliveries import FORMS
 from rota.core.positions import merged
 from rota.errors import ConfigError, NotFound
-from rota.lib.addresses import Address, parse_address
+from rota.lib.addresses import Address, check_sasl, parse_address
 from rota.operations.base import Operations
 from rota.store.rows import to_value
 
 PORTS = {"redis": 6379, "nats": 4222, "kafka": 9092, "amqp": 5672}
-_SASL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _OPTIONS = {
     "db": "the number of Redis's database",
     "field": "the field of an entry that is the message",
@@ -125,13 +124,6 @@ def _parse_broker(source: str) -> Address:
         )
     check_sasl("source", address)
     return address
-
-
-def check_sasl(field: str, address: Address) -> None:
-    if (sasl := address.options.get("sasl", "PLAIN")) not in _SASL:
-        raise ConfigError(
-            f"{field}: sasl must be one of {', '.join(_SASL)}, not {sasl!r}", field=field
-        )
 
 
 def _make_inbox(form: str, secrets: tuple[str, ...]) -> Inbox:

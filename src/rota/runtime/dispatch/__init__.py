@@ -15,10 +15,13 @@ import msgspec
 
 from rota.config import check_name
 from rota.errors import ConfigError, RotaError
-from rota.lib.addresses import Address, parse_address
+from rota.lib.addresses import Address, check_sasl, parse_address
 
-PORTS = {"redis": 6379, "nats": 4222, "amqp": 5672}
-_OPTIONS = {"redis": {"db": "the number of a database"}, "nats": {}, "amqp": {}}
+PORTS = {"redis": 6379, "nats": 4222, "amqp": 5672, "kafka": 9092}
+_OPTIONS = {
+    "redis": {"db": "the number of a database"}, "nats": {}, "amqp": {},
+    "kafka": {"sasl": "how Kafka is told the password"},
+}  # fmt: skip
 
 
 class BrokerUnavailable(RotaError):
@@ -49,7 +52,11 @@ class Broker(Protocol):
     async def reply(
         self, answers: Sequence[tuple[UUID, bytes]], settled: Sequence[Delivery]
     ) -> None:
-        """Send answers to workers, and then settle calls: nobody is given them again."""
+        """Send answers to workers, and then settle calls: nobody is given them again.
+
+        Kafka keeps that in order only: a relay that dies, or gives up some of its partitions, leaves
+        also calls that it settled after one that it didn't settle.
+        """
         ...
 
     # -- of workers
@@ -80,6 +87,7 @@ def broker_address(text: str | None) -> Address:
     address = parse_address("dispatch", text, PORTS, _OPTIONS.get(scheme))
     if "db" in address.options and not address.options["db"].isdecimal():
         raise ConfigError("dispatch: the option 'db' must be a number", field="dispatch")
+    check_sasl("dispatch", address)
     if address.path:
         check_name("dispatch: the path", address.path)
     return address
@@ -100,6 +108,10 @@ def open_broker(text: str | None, namespace: str) -> Broker:
         from rota.runtime.dispatch.rabbitmq import RabbitBroker
 
         return RabbitBroker(address, prefix, namespace)
+    if address.scheme == "kafka":
+        from rota.runtime.dispatch.kafka import KafkaBroker
+
+        return KafkaBroker(address, prefix, namespace)
     from rota.runtime.dispatch.nats import NatsBroker
 
     return NatsBroker(address, prefix, namespace)

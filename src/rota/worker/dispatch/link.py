@@ -66,7 +66,8 @@ class Link:
         self.on_unexpected: Callable[[bytes], None] = lambda body: None
 
     def start(self) -> None:
-        self._tasks = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
+        # Listens before it asks: some brokers don't keep what is answered before.
+        self._tasks = [asyncio.create_task(self._receive()), asyncio.create_task(self._send())]
 
     async def stop(self) -> None:
         tasks, self._tasks = self._tasks, []

@@ -29,26 +29,24 @@ try:
     from aiokafka import AIOKafkaConsumer, TopicPartition
     from aiokafka.errors import KafkaConnectionError, KafkaError, OffsetOutOfRangeError
 
-    from rota.worker.sources.kafka_topics import ask_topic
+    from rota.lib.kafka import ANSWER, Topic, ask_topic, connection_settings, stop_client
 except ModuleNotFoundError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigError("triggers of Kafka need its client: pip install 'rota[kafka]'") from missing
 
 log = logging.getLogger("rota.triggers")
 
-_ANSWER = 10.0  # seconds
-_STOP = 2.0
 _FAULTS = (KafkaError, OSError, TimeoutError, NotImplementedError)
 
 
 class KafkaSource:
     def __init__(self, address: Address) -> None:
         self._topic = address.path
-        self._settings = connection_settings(address)
+        self._settings = connection_settings("source", address)
         self._consumer: Any = None
         self._at = Vector("", {})  # where the consumer is
 
     async def end(self) -> str | None:
-        topic = await self._ask(ask_topic, self._topic)
+        topic = await self._ask(self._find_topic)
         if topic is None:
             return None
         ends = await self._ask(lambda consumer: consumer.end_offsets(self._partitions(topic)))
@@ -56,12 +54,12 @@ class KafkaSource:
         return str(Vector(topic.topic, offsets))
 
     async def read(self, position: str | None, limit: int, wait: float) -> Read:
-        before = await self._ask(ask_topic, self._topic)
+        before = await self._ask(self._find_topic)
         if before is None:
             await asyncio.sleep(wait)
             return Read([], position)
         wanted = _parse(position) if position else Vector("", {})
-        if wanted != self._at or before.topic != self._at.topic or before.new_to(self._at):
+        if wanted != self._at or before.topic != self._at.topic or _is_new(before, self._at):
             self._at = await self._seek(before, wanted)
         try:
             found = await self._ask(
@@ -70,7 +68,7 @@ class KafkaSource:
         except OffsetOutOfRangeError:
             self._at = Vector("", {})  # dropped before it was read, or lost: looked at in a moment
             return Read([], position)
-        after = await self._ask(ask_topic, self._topic)
+        after = await self._ask(self._find_topic)
         if after is None or after.topic != before.topic:
             self._at = Vector("", {})
             return Read([], position)
@@ -82,6 +80,9 @@ class KafkaSource:
         messages = [self._message(record) for records in found.values() for record in records]
         return Read(messages, str(self._at))
 
+    async def _find_topic(self, consumer: Any) -> Topic | None:
+        return await ask_topic(consumer._client, self._topic)
+
     def _message(self, record: Any) -> Message:
         headers = {
             name: (value or b"").decode("utf-8", "replace") for name, value in record.headers
@@ -92,7 +93,7 @@ class KafkaSource:
         )  # fmt: skip
 
     async def lag(self, position: str | None) -> int | None:
-        topic = await self._ask(ask_topic, self._topic)
+        topic = await self._ask(self._find_topic)
         if topic is None:
             return 0
         at = _parse(position) if position else Vector("", {})
@@ -138,9 +139,9 @@ class KafkaSource:
             self._consumer.seek(each, offsets[each.partition] + 1)
         return Vector(topic.topic, offsets)
 
-    async def _ask(self, call: Any, *arguments: Any) -> Any:
+    async def _ask(self, call: Any) -> Any:
         try:
-            async with asyncio.timeout(_ANSWER):
+            async with asyncio.timeout(ANSWER):
                 if self._consumer is None:
                     consumer = AIOKafkaConsumer(
                         enable_auto_commit=False, auto_offset_reset="none",
@@ -152,7 +153,7 @@ class KafkaSource:
                         await stop_client(consumer)
                         raise
                     self._consumer = consumer
-                return await call(self._consumer, *arguments)
+                return await call(self._consumer)
         except OffsetOutOfRangeError:
             raise
         except _FAULTS as error:
@@ -166,25 +167,9 @@ class KafkaSource:
             ) from error
 
 
-async def stop_client(client: Any) -> None:
-    """Close the lines to the brokers. One that doesn't answer is not waited for."""
-    stopping = asyncio.create_task(client.stop())
-    stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
-    await asyncio.wait({stopping}, timeout=_STOP)
-
-
-def connection_settings(address: Address) -> dict[str, Any]:
-    """Return the arguments of a client of aiokafka."""
-    settings: dict[str, Any] = {
-        "bootstrap_servers": list(address.hosts), "client_id": "rota",
-        "request_timeout_ms": int(_ANSWER * 1000), "ssl_context": address.ssl_context("source"),
-        "security_protocol": ("SASL_" if address.user else "") + ("SSL" if address.tls else "PLAINTEXT"),
-    }  # fmt: skip
-    if address.user:
-        settings |= {"sasl_mechanism": address.options.get("sasl", "PLAIN"),
-                     "sasl_plain_username": address.user,
-                     "sasl_plain_password": address.password}  # fmt: skip
-    return settings
+def _is_new(topic: Topic, at: Vector) -> bool:
+    """Whether there are partitions that a position doesn't have."""
+    return any(number not in at.offsets for number in topic.partitions)
 
 
 def _parse(position: str) -> Vector:

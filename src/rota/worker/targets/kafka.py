@@ -13,14 +13,14 @@ from aiokafka.errors import KafkaError
 
 from rota.core.cloudevents import CONTENT_TYPE, CloudEvent
 from rota.lib.addresses import Address
+from rota.lib.kafka import connection_settings, stop_client
 from rota.worker.sources import SourceUnavailable
-from rota.worker.sources.kafka import connection_settings, stop_client
 
 
 class KafkaTarget:
     def __init__(self, address: Address) -> None:
         self._topic = address.path
-        self._settings = connection_settings(address)
+        self._settings = connection_settings("source", address)
         self._producer: Any = None
 
     async def send(self, events: Sequence[CloudEvent]) -> None:

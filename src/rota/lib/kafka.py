@@ -1,16 +1,25 @@
-"""Asks Kafka for a topic's id and partitions, which aiokafka doesn't tell: the request Metadata in its
-version 10, of Kafka 2.8 and newer.
+"""What all parts share that speak to Kafka: how its clients are set up and stopped, and a topic's id and
+partitions.
+
+aiokafka doesn't tell the id: it is asked for by the request Metadata in its version 10, of Kafka 2.8 and
+newer.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
 import msgspec
-from aiokafka.errors import KafkaConnectionError, for_code
+from aiokafka.errors import (
+    KafkaConnectionError,
+    NodeNotReadyError,
+    RequestTimedOutError,
+    for_code,
+)
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Boolean,
@@ -22,18 +31,38 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from rota.core.positions import Vector
+from rota.lib.addresses import Address
+from rota.lib.ids import unit
 
+ANSWER = 10.0  # seconds that a broker has for an answer
+_STOP = 2.0
 _UNKNOWN_TOPIC = 3
+
+
+def connection_settings(field: str, address: Address) -> dict[str, Any]:
+    """Return the arguments of a client of aiokafka. `field`: the setting that has the address."""
+    settings: dict[str, Any] = {
+        "bootstrap_servers": list(address.hosts), "client_id": "rota",
+        "request_timeout_ms": int(ANSWER * 1000), "ssl_context": address.ssl_context(field),
+        "security_protocol": ("SASL_" if address.user else "") + ("SSL" if address.tls else "PLAINTEXT"),
+    }  # fmt: skip
+    if address.user:
+        settings |= {"sasl_mechanism": address.options.get("sasl", "PLAIN"),
+                     "sasl_plain_username": address.user,
+                     "sasl_plain_password": address.password}  # fmt: skip
+    return settings
+
+
+async def stop_client(client: Any) -> None:
+    """Close the lines to the brokers. One that doesn't answer is not waited for."""
+    stopping = asyncio.create_task(client.stop())
+    stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
+    await asyncio.wait({stopping}, timeout=_STOP)
 
 
 class Topic(msgspec.Struct, frozen=True):
     topic: str  # its id
     partitions: Sequence[int]
-
-    def new_to(self, at: Vector) -> bool:
-        """Whether there are partitions that a position doesn't have."""
-        return any(number not in at.offsets for number in self.partitions)
 
 
 class _Id:
@@ -99,13 +128,23 @@ class _Metadata(Request[_Question]):  # type: ignore[misc]
         return request_struct_class([(bytes(16), self._topic, {})], False, False, False, {})
 
 
-async def ask_topic(consumer: Any, name: str) -> Topic | None:
-    """Return the topic of a name as it is now; None: there is none."""
-    client = consumer._client
-    node = client.get_random_node()
-    if node is None:
-        raise KafkaConnectionError("no broker is known")
-    answer = await client.send(node, _Metadata(name))
+async def ask_topic(client: Any, name: str) -> Topic | None:
+    """Return the topic of a name as it is now; None: there is none. `client`: an `AIOKafkaClient`.
+
+    Each broker that is known is asked, until one answers.
+    """
+    nodes = [broker.nodeId for broker in client.cluster.brokers()]
+    nodes.sort(key=lambda _: unit())
+    fault: Exception = KafkaConnectionError("no broker is known")
+    for node in nodes:
+        try:
+            return _topic(name, await client.send(node, _Metadata(name)))
+        except (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError) as error:
+            fault = error
+    raise fault
+
+
+def _topic(name: str, answer: Any) -> Topic | None:
     error, _, id, _, partitions, *_ = answer.topics[0]
     if error == _UNKNOWN_TOPIC:
         return None

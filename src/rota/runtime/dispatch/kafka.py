@@ -1,0 +1,462 @@
+"""Kafka: `kafka://host:9092`, `kafka+tls://user:password@one:9092,two:9092/prefix?sasl=SCRAM-SHA-512`.
+
+    PREFIX.NAMESPACE.calls      a topic for all calls; the group `PREFIX.NAMESPACE.relays` shares its
+                                partitions
+    PREFIX.NAMESPACE.answers    a topic for all answers. Those to a worker are in one partition, under
+                                its id as the key; it reads that partition, and passes over other keys
+
+Kafka has no acknowledgement of a message: a group commits an offset, before which all is done. Calls are
+answered in any order. So an offset is committed when all calls before it are settled, and a relay that
+dies leaves calls that were answered behind one that was not: they are taken again, which calls can
+bear. A call that isn't settled within a minute holds up nothing: its worker has sent it again. One whose
+answer can't be sent counts as settled, for the same reason.
+
+Protocol. Calls go to the partitions in turn, so that a call that is sent again meets another partition:
+those of a relay that was killed have nobody for six seconds, until Kafka notices. When partitions change
+hands the offsets are committed, and what a relay still has in its hands is taken by the other as well. A
+worker notes where its partition ends before it sends its first call, and reads from there on. From then
+on it goes by its own offset; it commits nothing, and Kafka knows nothing of it.
+
+A topic that is missing is made. Every two seconds the topics' ids and partitions are looked at: when one
+was deleted, made anew, or has got more partitions, everything is opened anew, and a new topic is read
+from its beginning. Nothing depends on what Kafka keeps; it is told to drop all of it after ten minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from itertools import count
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from rota.errors import ConfigError
+from rota.lib.addresses import Address
+from rota.lib.ids import unit
+from rota.runtime.dispatch import BrokerUnavailable, Delivery
+
+try:
+    from aiokafka import (
+        AIOKafkaConsumer,
+        AIOKafkaProducer,
+        ConsumerRebalanceListener,
+        TopicPartition,
+    )
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+    from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+    from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+    from rota.lib.kafka import Topic, ask_topic, connection_settings, stop_client
+except ModuleNotFoundError as missing:  # pragma: no cover - an installation without the extra
+    raise ConfigError("dispatch by Kafka needs its client: pip install 'rota[kafka]'") from missing
+
+log = logging.getLogger("rota.dispatch")
+T = TypeVar("T")
+
+_PARTITIONS = 16  # of a topic that is made here; one that is there may have others
+_REPLICAS = 3  # or as many as there are brokers
+# An answer has up to 4 MB of payloads, and a report up to 1 MB of results and one more.
+_LEAST_BYTES = 6_000_000
+_MOST_BYTES = 8_000_000
+_TOPIC_CONFIGS = {
+    "cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000",
+    "max.message.bytes": str(_MOST_BYTES), "min.insync.replicas": "1",
+}  # fmt: skip
+_SESSION = 6_000  # milliseconds without a sign of a relay: the least that brokers allow by default
+_ABANDONED = 60.0
+_LOOK_EVERY = 2.0
+_COMMIT_EVERY = 0.05
+_ANSWER = 5.0
+# AssertionError: what aiokafka raises for a partition that it doesn't know of.
+_FAULTS = (KafkaError, OSError, TimeoutError, NotImplementedError, AssertionError)
+
+
+class Progress:
+    """How far a relay is in one partition."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._open: dict[int, float] = {}  # taken and not settled, and when; in their order
+        self.committed = -1
+
+    def take(self, offset: int, now: float) -> None:
+        if offset < self._next:  # the topic is another one
+            self._open.clear()
+        self._open[offset] = now
+        self._next = offset + 1
+
+    def settle(self, offset: int) -> None:
+        self._open.pop(offset, None)
+
+    def done(self, now: float) -> int:
+        """Return the offset before which all is done, or has been given up."""
+        while self._open:
+            first, taken = next(iter(self._open.items()))
+            if now - taken < _ABANDONED:
+                return first
+            del self._open[first]
+        return self._next
+
+
+class _Receipt(NamedTuple):
+    progress: Progress
+    offset: int
+
+
+class _Place(NamedTuple):
+    """Where the answers to a worker are read next."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class KafkaBroker:
+    def __init__(self, address: Address, prefix: str, namespace: str) -> None:
+        base = f"{_token(prefix)}.{_token(namespace)}"
+        self._calls, self._answers, self._group = (
+            f"{base}.calls",
+            f"{base}.answers",
+            f"{base}.relays",
+        )
+        self._settings = connection_settings("dispatch", address)
+        self._turns = count(int(unit() * 1_000_000))
+        self._opening = asyncio.Lock()
+        self._producer: Any = None
+        self._topics: Mapping[str, Topic] = {}
+        self._look_at = 0.0
+        self._taking: _Taking | None = None  # of a relay
+        self._listening: dict[UUID, Any] = {}  # consumers of workers
+        self._places: dict[UUID, _Place] = {}
+        self._deaf: set[UUID] = set()  # workers whose place isn't known yet
+        self._all_hear = asyncio.Event()
+        self._all_hear.set()
+
+    # -- of relays
+
+    async def take(self, most: int, wait: float) -> Sequence[Delivery]:
+        await self._looked()
+        if self._taking is None:
+            taking = _Taking(self._consumer(self._group), self._calls)
+            await self._ask(taking.start())
+            self._taking = taking
+        return await self._ask(self._taking.take(most, wait), wait)
+
+    async def reply(
+        self, answers: Sequence[tuple[UUID, bytes]], settled: Sequence[Delivery]
+    ) -> None:
+        try:
+            if answers:
+                producer = await self._connected()
+                partitions = self._topics[self._answers].partitions
+                await self._ask(_send(producer, self._answers, [
+                    (_partition(worker, partitions), worker.hex.encode(), body)
+                    for worker, body in answers
+                ]))  # fmt: skip
+        finally:
+            for delivery in settled:
+                receipt: _Receipt = delivery.receipt
+                receipt.progress.settle(receipt.offset)
+            if self._taking is not None:
+                self._taking.settled.set()
+
+    # -- of workers
+
+    async def call(self, bodies: Sequence[bytes]) -> None:
+        producer = await self._connected()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ANSWER):
+                await self._all_hear.wait()
+        partitions = self._topics[self._calls].partitions
+        await self._ask(_send(producer, self._calls, [
+            (partitions[next(self._turns) % len(partitions)], None, body) for body in bodies
+        ]))  # fmt: skip
+
+    async def answers(self, worker: UUID, wait: float) -> Sequence[bytes]:
+        if worker not in self._places:
+            self._deaf.add(worker)
+            self._all_hear.clear()
+        try:
+            await self._looked()
+            if worker not in self._listening:
+                await self._listen(worker)
+        finally:
+            self._hears(worker)
+        consumer, place, key = self._listening[worker], self._places[worker], worker.hex.encode()
+        found = await self._ask(
+            consumer.getmany(timeout_ms=int(wait * 1000), max_records=1000), wait
+        )
+        records = [record for part in found.values() for record in part]
+        if records and self._places.get(worker) == place:
+            self._places[worker] = place._replace(offset=records[-1].offset + 1)
+        return [record.value or b"" for record in records if record.key == key]
+
+    async def _listen(self, worker: UUID) -> None:
+        topic = self._topics[self._answers]
+        partition = _partition(worker, topic.partitions)
+        at = TopicPartition(self._answers, partition)
+        consumer = self._consumer()
+        try:
+            await self._ask(consumer.start())
+            consumer.assign([at])
+            before = self._places.get(worker)
+            if before is not None and before[:2] == (topic.topic, partition):
+                offset = before.offset
+            elif before is not None and before.topic != topic.topic:
+                offset = 0  # it was made anew: all that is in it has come since
+            else:
+                offset = (await self._ask(consumer.end_offsets([at])))[at]
+            consumer.seek(at, offset)
+        except BaseException:
+            await stop_client(consumer)
+            raise
+        self._listening[worker] = consumer
+        self._places[worker] = _Place(topic.topic, partition, offset)
+
+    def _hears(self, worker: UUID) -> None:
+        self._deaf.discard(worker)
+        if not self._deaf:
+            self._all_hear.set()
+
+    async def leave(self, worker: UUID) -> None:
+        self._places.pop(worker, None)
+        if (consumer := self._listening.pop(worker, None)) is not None:
+            await stop_client(consumer)
+
+    async def close(self) -> None:
+        async with self._opening:
+            await self._drop()
+
+    # -- the connections
+
+    def _consumer(self, group: str | None = None) -> Any:
+        return AIOKafkaConsumer(
+            group_id=group, enable_auto_commit=False, auto_offset_reset="earliest",
+            session_timeout_ms=_SESSION, heartbeat_interval_ms=500, max_poll_records=1000,
+            fetch_max_bytes=2 * _MOST_BYTES, **self._settings,
+        )  # fmt: skip
+
+    async def _connected(self) -> Any:
+        if self._producer is None:
+            await self._looked()
+        return self._producer
+
+    async def _looked(self) -> None:
+        """Connect, and look at the topics if that was a while ago."""
+        async with self._opening:
+            if self._producer is not None and monotonic() < self._look_at:
+                return
+            try:
+                async with asyncio.timeout(_ANSWER):
+                    await self._look()
+            except _FAULTS as error:
+                await self._drop()
+                raise _unavailable(error) from error
+            except BrokerUnavailable:
+                await self._drop()
+                raise
+
+    async def _look(self) -> None:
+        producer = self._producer
+        if producer is not None:
+            seen = {name: await ask_topic(producer.client, name) for name in self._topics}
+            if seen == self._topics:
+                self._look_at = monotonic() + _LOOK_EVERY
+                return
+            log.info("the topics of Kafka have changed, connecting anew")
+            await self._drop()
+        producer = AIOKafkaProducer(
+            acks=1, max_request_size=_MOST_BYTES, max_batch_size=1_000_000, **self._settings
+        )
+        try:
+            await producer.start()
+            topics = {
+                name: await self._find_or_make(producer.client, name)
+                for name in (self._calls, self._answers)
+            }
+        except BaseException:
+            await stop_client(producer)
+            raise
+        self._producer, self._topics = producer, topics
+        self._look_at = monotonic() + _LOOK_EVERY
+
+    async def _find_or_make(self, client: Any, name: str) -> Topic:
+        admin = AIOKafkaAdminClient(**self._settings)
+        try:
+            await admin.start()
+            if await ask_topic(client, name) is None:
+                await _make(admin, name)
+            else:
+                await _check(admin, name)
+            while True:
+                topic = await ask_topic(client, name)
+                if topic is not None and topic.partitions:
+                    return topic
+                await asyncio.sleep(0.05)  # other brokers hear of it a moment later
+        finally:
+            await admin.close()
+
+    async def _drop(self) -> None:
+        """Close everything but what workers know of their place."""
+        producer, self._producer = self._producer, None
+        taking, self._taking = self._taking, None
+        listening, self._listening = self._listening, {}
+        if taking is not None:
+            await taking.stop()
+        clients = [*listening.values(), *([producer] if producer is not None else [])]
+        await asyncio.gather(*(stop_client(client) for client in clients))
+
+    async def _ask(self, call: Awaitable[T], wait: float = 0.0) -> T:
+        try:
+            async with asyncio.timeout(wait + _ANSWER):
+                return await call
+        except _FAULTS as error:
+            async with self._opening:
+                await self._drop()
+            raise _unavailable(error) from error
+
+
+class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
+    """What a relay takes: its partitions, and how far it is in them."""
+
+    def __init__(self, consumer: Any, topic: str) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._progress: dict[Any, Progress] = {}
+        self.settled = asyncio.Event()
+        self._committing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        try:
+            await self._consumer.start()
+        except BaseException:
+            await stop_client(self._consumer)
+            raise
+        # Not before: starting would wait until the group is complete.
+        self._consumer.subscribe([self._topic], listener=self)
+        self._committing = asyncio.create_task(self._commit_always())
+
+    async def take(self, most: int, wait: float) -> Sequence[Delivery]:
+        found = await self._consumer.getmany(timeout_ms=int(wait * 1000), max_records=most)
+        now = monotonic()
+        deliveries = []
+        for partition, records in found.items():
+            progress = self._progress.setdefault(partition, Progress())
+            for record in records:
+                progress.take(record.offset, now)
+                deliveries.append(Delivery(record.value or b"", _Receipt(progress, record.offset)))
+        return deliveries
+
+    async def on_partitions_revoked(self, revoked: Any) -> None:
+        await self._commit()
+        self._progress.clear()
+
+    async def on_partitions_assigned(self, assigned: Any) -> None:
+        self._progress.clear()  # it begins at what was committed
+
+    async def _commit_always(self) -> None:
+        while True:
+            await self.settled.wait()
+            self.settled.clear()
+            await self._commit()
+            await asyncio.sleep(_COMMIT_EVERY)
+
+    async def _commit(self) -> None:
+        now = monotonic()
+        done = {at: progress.done(now) for at, progress in self._progress.items()}
+        offsets = {at: done[at] for at in done if done[at] != self._progress[at].committed}
+        if not offsets:
+            return
+        progresses = dict(self._progress)
+        try:
+            async with asyncio.timeout(_ANSWER):
+                await self._consumer.commit(offsets)
+        except _FAULTS as error:  # they are taken again
+            log.debug("Kafka: offsets were not committed: %s", error)
+            return
+        for at, offset in offsets.items():
+            progresses[at].committed = offset
+
+    async def stop(self) -> None:
+        if self._committing is not None:
+            self._committing.cancel()
+            await asyncio.gather(self._committing, return_exceptions=True)
+            await self._commit()
+        await stop_client(self._consumer)
+
+
+async def _send(
+    producer: Any, topic: str, messages: Sequence[tuple[int, bytes | None, bytes]]
+) -> None:
+    """Send messages to partitions under keys. One that can't be sent doesn't hold up the others."""
+    sent: list[Any] = []
+    faults: list[BaseException] = []
+    for partition, key, body in messages:
+        try:
+            sent.append(await producer.send(topic, body, key=key, partition=partition))
+        except KafkaError as error:
+            faults.append(error)
+    answers = await asyncio.gather(*sent, return_exceptions=True)
+    faults += [answer for answer in answers if isinstance(answer, BaseException)]
+    if faults:
+        raise faults[0]
+
+
+async def _make(admin: Any, name: str) -> None:
+    replicas = min(_REPLICAS, len(admin._client.cluster.brokers()))
+    topic = NewTopic(name, _PARTITIONS, replicas, topic_configs=_TOPIC_CONFIGS)
+    answer = await admin.create_topics([topic], timeout_ms=int(_ANSWER * 1000))
+    _, code, why = answer.topic_errors[0]
+    if code not in (0, TopicAlreadyExistsError.errno):
+        raise BrokerUnavailable(
+            f"Kafka: the topic {name} is not there, and can't be made "
+            f"({for_code(code).__name__} {why or ''}".rstrip()
+            + "): make it, as docs/guide/dispatch.md says"
+        )
+
+
+async def _check(admin: Any, name: str) -> None:
+    """See that large messages fit. A topic that brokers made by themselves has too narrow a limit."""
+    limit = await _limit(admin, name)
+    if limit is None or limit >= _LEAST_BYTES:
+        return
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs=_TOPIC_CONFIGS)
+    (answer,) = await admin.alter_configs([resource])
+    code, why, *_ = answer.resources[0]
+    if code:
+        raise BrokerUnavailable(
+            f"Kafka: the topic {name} takes messages of {limit:,} bytes, and calls and answers may "
+            f"have {_LEAST_BYTES:,}. Set its max.message.bytes to {_MOST_BYTES} (it can't be set from "
+            f"here: {for_code(code).__name__} {why or ''}".rstrip()
+            + ")"
+        )
+
+
+async def _limit(admin: Any, name: str) -> int | None:
+    """Return the length of messages that a topic takes; None: we may not know."""
+    resource = ConfigResource(ConfigResourceType.TOPIC, name, configs={"max.message.bytes": ""})
+    (answer,) = await admin.describe_configs([resource])
+    code, _, _, _, entries = answer.resources[0]
+    if code:
+        return None
+    return next((int(entry[1]) for entry in entries if entry[0] == "max.message.bytes"), None)
+
+
+def _partition(worker: UUID, partitions: Sequence[int]) -> int:
+    """Return the partition of the answers to a worker: the last four bytes of its id choose it."""
+    return partitions[int.from_bytes(worker.bytes[-4:], "big") % len(partitions)]
+
+
+def _unavailable(error: BaseException) -> BrokerUnavailable:
+    return BrokerUnavailable(f"Kafka: {type(error).__name__} {error}".rstrip())
+
+
+def _token(name: str) -> str:
+    """Write a name as one part of a topic's name, no two names alike."""
+    return "".join(
+        each if (each.isascii() and each.isalnum()) or each == "-" else f"_{ord(each):02x}"
+        for each in name
+    )
