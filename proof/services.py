@@ -263,7 +263,9 @@ class Kafka(Process):
             "offsets.topic.replication.factor=1", "offsets.topic.num.partitions=1",
             "transaction.state.log.replication.factor=1", "transaction.state.log.min.isr=1",
             "transaction.state.log.num.partitions=1", "log.retention.check.interval.ms=500",
-            "log.initial.task.delay.ms=500", "group.initial.rebalance.delay.ms=0", *self.extra, "",
+            "log.initial.task.delay.ms=500", "group.initial.rebalance.delay.ms=0",
+            # A broker that was killed is let in again when its session before is over: 9 s.
+            "broker.session.timeout.ms=2000", "broker.heartbeat.interval.ms=500", *self.extra, "",
         ]))  # fmt: skip
         if not (self.data / "meta.properties").exists():
             subprocess.run(

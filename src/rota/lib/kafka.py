@@ -35,7 +35,7 @@ from rota.lib.addresses import Address
 from rota.lib.ids import unit
 
 ANSWER = 10.0  # seconds that a broker has for an answer
-_STOP = 2.0
+STOP = 2.0
 _UNKNOWN_TOPIC = 3
 
 
@@ -53,11 +53,28 @@ def connection_settings(field: str, address: Address) -> dict[str, Any]:
     return settings
 
 
+_stopping: set[asyncio.Task[None]] = set()
+
+
+def begin_stop(client: Any) -> asyncio.Task[None]:
+    """Begin to close the lines to the brokers. That goes on, however long a broker doesn't answer: one
+    that was given up half-way would stay in its group, and keep its partitions."""
+    stopping: asyncio.Task[None] = asyncio.create_task(client.stop())
+    _stopping.add(stopping)  # the loop itself doesn't keep it
+    stopping.add_done_callback(_stopping.discard)
+    stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
+    return stopping
+
+
 async def stop_client(client: Any) -> None:
     """Close the lines to the brokers. One that doesn't answer is not waited for."""
-    stopping = asyncio.create_task(client.stop())
-    stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
-    await asyncio.wait({stopping}, timeout=_STOP)
+    await asyncio.wait({begin_stop(client)}, timeout=STOP)
+
+
+async def close_lines(client: Any) -> None:
+    """Close the lines of a client that can't be stopped, because its broker doesn't answer."""
+    inner = client.client if hasattr(client, "client") else client._client
+    await inner.close()
 
 
 class Topic(msgspec.Struct, frozen=True):

@@ -47,9 +47,23 @@ try:
     )
     from aiokafka.admin import AIOKafkaAdminClient, NewTopic
     from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-    from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+    from aiokafka.errors import (
+        ConsumerStoppedError,
+        KafkaError,
+        MessageSizeTooLargeError,
+        TopicAlreadyExistsError,
+        for_code,
+    )
 
-    from rota.lib.kafka import Topic, ask_topic, connection_settings, stop_client
+    from rota.lib.kafka import (
+        STOP,
+        Topic,
+        ask_topic,
+        begin_stop,
+        close_lines,
+        connection_settings,
+        stop_client,
+    )
 except ModuleNotFoundError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigError("dispatch by Kafka needs its client: pip install 'rota[kafka]'") from missing
 
@@ -68,10 +82,15 @@ _TOPIC_CONFIGS = {
 _SESSION = 6_000  # milliseconds without a sign of a relay: the least that brokers allow by default
 _ABANDONED = 60.0
 _LOOK_EVERY = 2.0
+_AWAY = 30.0
+_MARGIN = 0.5
 _COMMIT_EVERY = 0.05
+_COMMIT = 2.0
 _ANSWER = 5.0
 # AssertionError: what aiokafka raises for a partition that it doesn't know of.
-_FAULTS = (KafkaError, OSError, TimeoutError, NotImplementedError, AssertionError)
+_FAULTS = (
+    KafkaError, ConsumerStoppedError, OSError, TimeoutError, NotImplementedError, AssertionError,
+)  # fmt: skip
 
 
 class Progress:
@@ -134,16 +153,23 @@ class KafkaBroker:
         self._deaf: set[UUID] = set()  # workers whose place isn't known yet
         self._all_hear = asyncio.Event()
         self._all_hear.set()
+        self._stopping: dict[asyncio.Task[None], Any] = {}  # with the clients that they stop
 
     # -- of relays
 
     async def take(self, most: int, wait: float) -> Sequence[Delivery]:
         await self._looked()
         if self._taking is None:
-            taking = _Taking(self._consumer(self._group), self._calls)
-            await self._ask(taking.start())
+            taking, producer = _Taking(self._consumer(self._group), self._calls), self._producer
+            try:
+                await self._ask(taking.start())
+                self._check_same(producer)
+            except BaseException:
+                self._stop_later(taking.stop())
+                raise
             self._taking = taking
-        return await self._ask(self._taking.take(most, wait), wait)
+        taking = self._taking
+        return taking.note(await self._records(taking.consumer, most, wait))
 
     async def reply(
         self, answers: Sequence[tuple[UUID, bytes]], settled: Sequence[Delivery]
@@ -186,9 +212,7 @@ class KafkaBroker:
         finally:
             self._hears(worker)
         consumer, place, key = self._listening[worker], self._places[worker], worker.hex.encode()
-        found = await self._ask(
-            consumer.getmany(timeout_ms=int(wait * 1000), max_records=1000), wait
-        )
+        found = await self._records(consumer, 1000, wait)
         records = [record for part in found.values() for record in part]
         if records and self._places.get(worker) == place:
             self._places[worker] = place._replace(offset=records[-1].offset + 1)
@@ -198,7 +222,7 @@ class KafkaBroker:
         topic = self._topics[self._answers]
         partition = _partition(worker, topic.partitions)
         at = TopicPartition(self._answers, partition)
-        consumer = self._consumer()
+        consumer, producer = self._consumer(), self._producer
         try:
             await self._ask(consumer.start())
             consumer.assign([at])
@@ -210,8 +234,9 @@ class KafkaBroker:
             else:
                 offset = (await self._ask(consumer.end_offsets([at])))[at]
             consumer.seek(at, offset)
+            self._check_same(producer)
         except BaseException:
-            await stop_client(consumer)
+            self._stop_later(consumer)
             raise
         self._listening[worker] = consumer
         self._places[worker] = _Place(topic.topic, partition, offset)
@@ -228,7 +253,15 @@ class KafkaBroker:
 
     async def close(self) -> None:
         async with self._opening:
-            await self._drop()
+            if self._taking is not None:
+                await self._taking.commit()
+            self._drop()
+        if self._stopping:
+            await asyncio.wait(self._stopping, timeout=STOP)
+        for task, client in list(self._stopping.items()):  # those whose broker doesn't answer
+            task.cancel()
+            await asyncio.wait({task}, timeout=STOP)
+            await close_lines(client)
 
     # -- the connections
 
@@ -253,11 +286,9 @@ class KafkaBroker:
                 async with asyncio.timeout(_ANSWER):
                     await self._look()
             except _FAULTS as error:
-                await self._drop()
+                if monotonic() - self._look_at > _AWAY:
+                    self._drop()  # the brokers may have moved
                 raise _unavailable(error) from error
-            except BrokerUnavailable:
-                await self._drop()
-                raise
 
     async def _look(self) -> None:
         producer = self._producer
@@ -267,7 +298,7 @@ class KafkaBroker:
                 self._look_at = monotonic() + _LOOK_EVERY
                 return
             log.info("the topics of Kafka have changed, connecting anew")
-            await self._drop()
+            self._drop()
         producer = AIOKafkaProducer(
             acks=1, max_request_size=_MOST_BYTES, max_batch_size=1_000_000, **self._settings
         )
@@ -278,7 +309,7 @@ class KafkaBroker:
                 for name in (self._calls, self._answers)
             }
         except BaseException:
-            await stop_client(producer)
+            self._stop_later(producer)
             raise
         self._producer, self._topics = producer, topics
         self._look_at = monotonic() + _LOOK_EVERY
@@ -299,48 +330,78 @@ class KafkaBroker:
         finally:
             await admin.close()
 
-    async def _drop(self) -> None:
-        """Close everything but what workers know of their place."""
+    def _drop(self) -> None:
+        """Give up all clients, but not what workers know of their place. They are stopped meanwhile."""
         producer, self._producer = self._producer, None
         taking, self._taking = self._taking, None
         listening, self._listening = self._listening, {}
         if taking is not None:
-            await taking.stop()
-        clients = [*listening.values(), *([producer] if producer is not None else [])]
-        await asyncio.gather(*(stop_client(client) for client in clients))
+            self._stop_later(taking.stop())
+        for client in (*listening.values(), producer):
+            if client is not None:
+                self._stop_later(client)
 
-    async def _ask(self, call: Awaitable[T], wait: float = 0.0) -> T:
+    def _stop_later(self, client: Any) -> None:
+        stopping = begin_stop(client)
+        self._stopping[stopping] = client
+        stopping.add_done_callback(self._stopping.pop)
+
+    def _check_same(self, producer: Any) -> None:
+        if self._producer is not producer:
+            raise BrokerUnavailable("Kafka: the topics have changed, connecting anew")
+
+    async def _ask(self, call: Awaitable[T]) -> T:
+        producer = self._producer
         try:
-            async with asyncio.timeout(wait + _ANSWER):
+            async with asyncio.timeout(_ANSWER):
                 return await call
         except _FAULTS as error:
-            async with self._opening:
-                await self._drop()
-            raise _unavailable(error) from error
+            raise self._fault(error, producer) from error
+
+    async def _records(self, consumer: Any, most: int, wait: float) -> Mapping[Any, Any]:
+        """Return what has arrived; nothing while partitions change hands."""
+        producer = self._producer
+        try:
+            async with asyncio.timeout(wait + _MARGIN):
+                found: Mapping[Any, Any] = await consumer.getmany(
+                    timeout_ms=int(wait * 1000), max_records=most
+                )
+                return found
+        except TimeoutError:
+            return {}
+        except _FAULTS as error:
+            raise self._fault(error, producer) from error
+
+    def _fault(self, error: BaseException, producer: Any) -> BrokerUnavailable:
+        """The clients get over a broker that was away. Whatever else it is, new ones get over it."""
+        passes = (
+            isinstance(error, OSError | TimeoutError | MessageSizeTooLargeError)
+            or getattr(error, "retriable", False)
+        )  # fmt: skip
+        if not passes and self._producer is producer:
+            self._drop()
+        return _unavailable(error)
 
 
 class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
     """What a relay takes: its partitions, and how far it is in them."""
 
     def __init__(self, consumer: Any, topic: str) -> None:
-        self._consumer = consumer
+        self.consumer = consumer
         self._topic = topic
         self._progress: dict[Any, Progress] = {}
         self.settled = asyncio.Event()
         self._committing: asyncio.Task[None] | None = None
+        self._stopped = False
 
     async def start(self) -> None:
-        try:
-            await self._consumer.start()
-        except BaseException:
-            await stop_client(self._consumer)
-            raise
+        await self.consumer.start()
         # Not before: starting would wait until the group is complete.
-        self._consumer.subscribe([self._topic], listener=self)
+        self.consumer.subscribe([self._topic], listener=self)
         self._committing = asyncio.create_task(self._commit_always())
 
-    async def take(self, most: int, wait: float) -> Sequence[Delivery]:
-        found = await self._consumer.getmany(timeout_ms=int(wait * 1000), max_records=most)
+    def note(self, found: Mapping[Any, Any]) -> Sequence[Delivery]:
+        """Note what was taken."""
         now = monotonic()
         deliveries = []
         for partition, records in found.items():
@@ -351,7 +412,7 @@ class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
         return deliveries
 
     async def on_partitions_revoked(self, revoked: Any) -> None:
-        await self._commit()
+        await self.commit()
         self._progress.clear()
 
     async def on_partitions_assigned(self, assigned: Any) -> None:
@@ -361,10 +422,12 @@ class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
         while True:
             await self.settled.wait()
             self.settled.clear()
-            await self._commit()
+            await self.commit()
             await asyncio.sleep(_COMMIT_EVERY)
 
-    async def _commit(self) -> None:
+    async def commit(self) -> None:
+        if self._stopped:
+            return
         now = monotonic()
         done = {at: progress.done(now) for at, progress in self._progress.items()}
         offsets = {at: done[at] for at in done if done[at] != self._progress[at].committed}
@@ -372,20 +435,20 @@ class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
             return
         progresses = dict(self._progress)
         try:
-            async with asyncio.timeout(_ANSWER):
-                await self._consumer.commit(offsets)
+            async with asyncio.timeout(_COMMIT):
+                await self.consumer.commit(offsets)
         except _FAULTS as error:  # they are taken again
             log.debug("Kafka: offsets were not committed: %s", error)
             return
         for at, offset in offsets.items():
             progresses[at].committed = offset
 
-    async def stop(self) -> None:
+    def stop(self) -> Any:
+        """Commit no more, and return the client that is to be stopped."""
+        self._stopped = True
         if self._committing is not None:
             self._committing.cancel()
-            await asyncio.gather(self._committing, return_exceptions=True)
-            await self._commit()
-        await stop_client(self._consumer)
+        return self.consumer
 
 
 async def _send(
