@@ -109,8 +109,8 @@ coordinators: $(VENV)/installed $(VENV)/services
 quorums: $(VENV)/installed $(VENV)/services
 	@$(BIN)/python -m proof.quorums $(SERVICES) $(ARGS)
 
-# Brokers that carry jobs to workers, killed, paused and wiped, with relays and workers. SERVICES="redis nats rabbitmq"
-dispatch: $(VENV)/installed $(VENV)/services
+# Brokers that carry jobs to workers, killed, paused and wiped, with relays and workers. SERVICES="redis nats rabbitmq kafka"
+dispatch: $(VENV)/installed $(VENV)/services $(VENV)/kafka/tried
 	@$(BIN)/python -m proof.dispatch $(SERVICES) $(ARGS)
 
 takeover: $(VENV)/installed
@@ -341,7 +341,7 @@ $(VENV)/services: | $(BIN)/python
 	done
 	@touch $@
 
-# A Kafka broker for the tests of its triggers: Java 17 from Debian, the jars from Maven. Tried once.
+# A Kafka broker for tests and trials: Java 17 from Debian, the jars from Maven. Tried once.
 $(VENV)/kafka/tried: proof/kafka/pom.xml | $(BIN)/python
 	@mkdir -p $(VENV)/kafka; \
 	has() { command -v mvn && java -version; }; \

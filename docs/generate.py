@@ -54,7 +54,8 @@ SETTINGS = {
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
     "shard_lease": "Seconds for which a scheduler holds its shards without renewing them.",
-    "dispatch": "The broker by which relays reach workers without a database: redis://, nats:// or amqp://.",
+    "dispatch": "The broker by which relays reach workers without a database: redis://, nats://, "
+    "amqp:// or kafka://.",
     "dispatch_secret": "What relays and workers share; after a comma, the one before it.",
     "coordination": "Who shares the shards out: etcd://, zookeeper:// or consul://; empty: PostgreSQL.",
     "shards": "Into how many slices schedulers divide their work. Fixed when the schema is made; "

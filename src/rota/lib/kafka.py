@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
@@ -56,14 +57,23 @@ def connection_settings(field: str, address: Address) -> dict[str, Any]:
 _stopping: set[asyncio.Task[None]] = set()
 
 
-def begin_stop(client: Any) -> asyncio.Task[None]:
+def begin_stop(client: Any, after: asyncio.Task[None] | None = None) -> asyncio.Task[None]:
     """Begin to close the lines to the brokers. That goes on, however long a broker doesn't answer: one
-    that was given up half-way would stay in its group, and keep its partitions."""
-    stopping: asyncio.Task[None] = asyncio.create_task(client.stop())
+    that was given up half-way would stay in its group, and keep its partitions. `after`: what starts
+    the client. Cancelled half-way it would leave a line open.
+    """
+    stopping = asyncio.create_task(_stop(client, after))
     _stopping.add(stopping)  # the loop itself doesn't keep it
     stopping.add_done_callback(_stopping.discard)
     stopping.add_done_callback(lambda task: task.cancelled() or task.exception())
     return stopping
+
+
+async def _stop(client: Any, after: asyncio.Task[None] | None) -> None:
+    if after is not None:
+        with contextlib.suppress(Exception):
+            await after
+    await client.stop()
 
 
 async def stop_client(client: Any) -> None:

@@ -153,6 +153,7 @@ class KafkaBroker:
         self._deaf: set[UUID] = set()  # workers whose place isn't known yet
         self._all_hear = asyncio.Event()
         self._all_hear.set()
+        self._starting: dict[Any, asyncio.Task[None]] = {}
         self._stopping: dict[asyncio.Task[None], Any] = {}  # with the clients that they stop
 
     # -- of relays
@@ -162,11 +163,12 @@ class KafkaBroker:
         if self._taking is None:
             taking, producer = _Taking(self._consumer(self._group), self._calls), self._producer
             try:
-                await self._ask(taking.start())
+                await self._ask(self._start(taking.consumer))
                 self._check_same(producer)
             except BaseException:
                 self._stop_later(taking.stop())
                 raise
+            taking.begin()
             self._taking = taking
         taking = self._taking
         return taking.note(await self._records(taking.consumer, most, wait))
@@ -224,7 +226,7 @@ class KafkaBroker:
         at = TopicPartition(self._answers, partition)
         consumer, producer = self._consumer(), self._producer
         try:
-            await self._ask(consumer.start())
+            await self._ask(self._start(consumer))
             consumer.assign([at])
             before = self._places.get(worker)
             if before is not None and before[:2] == (topic.topic, partition):
@@ -303,7 +305,7 @@ class KafkaBroker:
             acks=1, max_request_size=_MOST_BYTES, max_batch_size=1_000_000, **self._settings
         )
         try:
-            await producer.start()
+            await self._start(producer)
             topics = {
                 name: await self._find_or_make(producer.client, name)
                 for name in (self._calls, self._answers)
@@ -316,19 +318,25 @@ class KafkaBroker:
 
     async def _find_or_make(self, client: Any, name: str) -> Topic:
         admin = AIOKafkaAdminClient(**self._settings)
+        admin._client = client
+        if await ask_topic(client, name) is None:
+            await _make(admin, name)
+        else:
+            await _check(admin, name)
+        while True:
+            topic = await ask_topic(client, name)
+            if topic is not None and topic.partitions:
+                return topic
+            await asyncio.sleep(0.05)  # other brokers hear of it a moment later
+
+    async def _start(self, client: Any) -> None:
+        starting: asyncio.Task[None] = asyncio.create_task(client.start())
+        self._starting[client] = starting
         try:
-            await admin.start()
-            if await ask_topic(client, name) is None:
-                await _make(admin, name)
-            else:
-                await _check(admin, name)
-            while True:
-                topic = await ask_topic(client, name)
-                if topic is not None and topic.partitions:
-                    return topic
-                await asyncio.sleep(0.05)  # other brokers hear of it a moment later
+            await asyncio.shield(starting)
         finally:
-            await admin.close()
+            if starting.done():
+                self._starting.pop(client, None)
 
     def _drop(self) -> None:
         """Give up all clients, but not what workers know of their place. They are stopped meanwhile."""
@@ -342,7 +350,7 @@ class KafkaBroker:
                 self._stop_later(client)
 
     def _stop_later(self, client: Any) -> None:
-        stopping = begin_stop(client)
+        stopping = begin_stop(client, self._starting.pop(client, None))
         self._stopping[stopping] = client
         stopping.add_done_callback(self._stopping.pop)
 
@@ -394,9 +402,8 @@ class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
         self._committing: asyncio.Task[None] | None = None
         self._stopped = False
 
-    async def start(self) -> None:
-        await self.consumer.start()
-        # Not before: starting would wait until the group is complete.
+    def begin(self) -> None:
+        # Not before it has started: that would wait until the group is complete.
         self.consumer.subscribe([self._topic], listener=self)
         self._committing = asyncio.create_task(self._commit_always())
 
