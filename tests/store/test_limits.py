@@ -642,6 +642,24 @@ async def test_workers_over_http_obey_the_same_limits(app, greet, hot, claim, no
     assert await claim() == [], "a new token is no new place"
 
 
+async def test_workers_over_http_get_some_of_everything(app, greet, hot):
+    """A backlog, whether of plain jobs or of a key's, doesn't keep the others from them."""
+    remote = new_id()
+    registered = "default", "remote", "host", "0", 60.0, [], [], ["greet"], 8
+    await hot.fetch("register_worker", remote, *registered)
+    await submit(greet, 50, queue="plain")
+    await submit(greet, 50, concurrency_key="acme")
+    await submit(greet, 50, concurrency_key="acme", queue="other")
+    await app.queues.set_limits("default", concurrency_per_key=1000)
+    await app.queues.set_limits("other", concurrency_per_key=1000)
+    got: Counter[str] = Counter()
+    for n in range(20):
+        rows = await hot.fetch("claim_remote", remote, f"request {n}", 1, 2)
+        got.update(row["lane"] for row in rows)
+    assert len(got) == 3
+    assert min(got.values()) >= 3
+
+
 async def test_schedules_and_steps_obey_the_limit_of_their_task(app, greet, claim, node, sandbox):
     await limit_task(app, 1)
     await app.schedule("often", "greet", every="1h")

@@ -214,6 +214,71 @@ async def test_a_fair_queue_serves_a_key_behind_a_backlog(make_app, start):
     assert shares["big"].served > shares["small"].served > 0
 
 
+async def test_tasks_whose_places_others_have_hold_nobody_back(make_app, start):
+    """A worker with one slot looks past the lanes of which it may run nothing."""
+    held, ended = asyncio.Event(), []
+    apps = [make_app(concurrency=4), make_app(concurrency=1, poll=600.0)]
+    for app in apps:
+
+        async def few() -> None:
+            await held.wait()
+
+        for name in ("few", "lonely", "single"):
+            app.task(few, name=name, concurrency=1)
+
+    @apps[1].task(concurrency_key="customer", concurrency=2)
+    async def charge(customer: str) -> None:
+        ended.append(customer)
+
+    for name in ("few", "lonely", "single"):
+        for _ in range(10):
+            await apps[0].tasks[name].submit()
+    first = await start(apps[0])
+    await eventually(lambda: first.worker_role.worker.slots.count_running() == 3)
+    await charge.submit_many([f"c{n}" for n in range(20)])
+    await start(apps[1])
+    await eventually(lambda: len(ended) == 20)
+    held.set()
+
+
+BACKLOGS = {
+    "plain": {},
+    "a queue of its own": {"queue": "bulk"},
+    "under limits in a queue of its own": {"queue": "bulk", "concurrency": 6, "concurrency_key": "n"},
+    "in a fair queue of its own": {"queue": "bulk", "fairness_key": "n"},
+}
+LIMITED = {
+    "by key": {"concurrency": 2, "concurrency_key": "customer"},
+    "by task": {"concurrency": 2},
+    "by rate": {"rate": "100/s"},
+}
+
+
+@pytest.mark.parametrize("limit", LIMITED)
+@pytest.mark.parametrize("backlog", BACKLOGS)
+async def test_jobs_under_limits_start_beside_a_backlog(make_app, start, backlog, limit):
+    """A worker whose slots are all taken again as they become free lets both have some of them."""
+    app, ran = make_app(concurrency=4), []
+
+    @app.task(**BACKLOGS[backlog])
+    async def bulk(n: int) -> None:
+        ran.append("bulk")
+        await asyncio.sleep(0.004)  # so short that these are claimed ahead
+
+    @app.task(**LIMITED[limit])
+    async def charge(customer: str) -> None:
+        ran.append(customer)
+
+    if "fair" in backlog:
+        await app.queues.set_policy("bulk", "fair")
+    await bulk.submit_many([n % 5 for n in range(4_000)])
+    await start(app)
+    await eventually(lambda: len(ran) > 200)
+    await charge.submit_many([f"c{n % 5}" for n in range(12)])
+    await eventually(lambda: len(ran) - ran.count("bulk") == 12)
+    assert ran.count("bulk") < 3_500
+
+
 async def test_a_worker_with_one_slot_does_not_rest_while_jobs_with_keys_wait(
     make_app, start, monkeypatch
 ):

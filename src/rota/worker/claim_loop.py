@@ -119,12 +119,16 @@ class Worker(Service):
         # What waits for its moment takes no slot yet; but only so much is held as can start then.
         demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
         await self._settle(demand)
-        if demand < self.slots.worth_claiming():
+        kept = self.slots.keeps() and self.slots.free() > 0
+        if demand < self.slots.worth_claiming() and not kept:
             return min(await self._be_full(), self.shared.settle_in())
         await self._refresh_lanes()
         wishes = self._wishes(demand)
         if self._lanes and not wishes:  # the limits of its queues are reached
             return await self._be_full()
+        if kept:  # the other lanes had their turn when these slots were kept
+            await self._claim_shared(wishes)
+            return 0.0
         gated = self.slots.gates.lanes
         plain = [wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated]
         claimed, short = await self._claim(plain) if plain else (0, True)
@@ -135,7 +139,8 @@ class Worker(Service):
         if short and again > 0:
             if self.cursors.may_have_more(self._open_lanes()):  # which were not asked this time
                 return _NEXT_LANES
-            self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
+            asked_all = len(wishes) == len(self._lanes) and not self.slots.keeps()
+            self._seen_all = self.hints_work and asked_all
             rest = await self._rest(max(demand - claimed, 1))
             return min(rest, again, self.shared.settle_in())
         await self.idle.withdraw(full=False)
@@ -159,9 +164,12 @@ class Worker(Service):
         if self.shared.must_wait:
             free = 0  # the flush wakes us
         ahead = bool(self.slots.gates.lanes)  # what runs under allotments is claimed ahead
-        if free <= 0 and not ahead:
-            return 0, NEVER  # a free slot wakes us
+        if free <= 0:
+            self._keep_slots(wishes, wanted)
+            if not ahead:
+                return 0, NEVER  # a free slot wakes us
         if not wanted:  # this time: there were too few slots for all lanes
+            self.slots.keep_none()
             return 0, self.shared.next_look()
         node = self._lease.node_id
         sent = self._loop.time()
@@ -177,9 +185,24 @@ class Worker(Service):
         except BaseException as error:
             self._doubt(error)
             raise
+        finally:
+            if free > 0:
+                self.slots.keep_none()
         asked = sum(wanted.values())
         short = len(rows) < (asked if ahead else min(free, asked))
-        return len(rows), await self.shared.pause(short)
+        return len(rows), await self.shared.pause(short, free)
+
+    def _keep_slots(self, wishes: list[LaneClaim], wanted: Mapping[str, int]) -> None:
+        """Keep slots for the next claim from sublanes, where other jobs would take them all.
+
+        As many as is their part of what we ask for, and not many more than the last claim found.
+        """
+        if not wanted or self.shared.must_wait or not self.shared.look_is_due():
+            self.slots.keep_none()
+            return
+        part = sum(wanted.values()) / sum(wish.slots for wish in wishes)
+        found = sum(self._found.get(lane, 0) for lane in wanted)
+        self.slots.keep(part, max(2 * found, 1))
 
     def _advance_shared(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
         """Move the cursors of the lanes themselves. Sublanes know in the database where to begin."""

@@ -1,7 +1,9 @@
 """Claims from sublanes: jobs with keys, and jobs under limits.
 
 Protocol. What can start now is claimed, and nothing ahead (no prefetch): a job that waits here for a
-slot would keep a place from others. A place is free when the outcome of its job is committed, which the
+slot would keep a place from others. Where jobs of plain lanes wait for each slot that becomes free, some
+slots are kept from them for the next claim, as many as is the sublanes' part of what the worker asks for:
+or a backlog of plain jobs would let none of the others start. A place is free when the outcome of its job is committed, which the
 finisher does in batches: so lanes whose jobs have ended are told to the first claim after their flush,
 and claims wait for that flush, which is a few milliseconds away. If it is lost (we die, or serve other
 lanes), somebody finds the place within about a second: blocked sublanes are looked at again.
@@ -13,6 +15,7 @@ wants some of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
@@ -30,6 +33,7 @@ _AT_ONCE = 3  # claims without a pause while there is something ready
 _SOON = 0.05
 _NEXT = 0.01  # until they are looked into again, where there were too few slots for all lanes
 _NEVER = float("inf")
+_LOOK_AGAIN = 1.0  # at most, until slots are kept for a look: a hint can be lost
 _SETTLE_EVERY = 1.0
 
 
@@ -72,7 +76,10 @@ class SharedLanes:
         self._look_at = _NEVER  # when the next claim may find something
 
     def note_lanes(self, lanes: Iterable[str]) -> None:
-        self.entries = frozenset(filter(is_shared, lanes))
+        entries = frozenset(filter(is_shared, lanes))
+        if not entries <= self.entries:
+            self.hint()
+        self.entries = entries
 
     # -- places that become free
 
@@ -110,6 +117,7 @@ class SharedLanes:
         free, capacity = max(self._slots.free(), 0), self._slots.capacity()
         told = {
             "turn": self._turn, "free": free, "slots": capacity, "lows": lows,
+            "full": Counter(lane.partition(MARK)[0] for lane in gates.full_lanes()),
             "held": gates.held(now, self._settings.prefetch, capacity),
         }  # fmt: skip
         try:
@@ -128,14 +136,22 @@ class SharedLanes:
         """Take in a hint: there may be something to claim."""
         self._look_at = 0.0
 
+    def look_is_due(self) -> bool:
+        """Whether a claim may find something, by what the last one has found and the hints since."""
+        return monotonic() >= self._look_at
+
     def next_look(self) -> float:
         """Return the seconds until the next claim, at most, by what the last one has found."""
         return max(self._look_at - monotonic(), _NEXT)
 
-    async def pause(self, short: bool) -> float:
-        """Return the seconds until the next claim, at most. `short`: the last one found too little."""
+    async def pause(self, short: bool, free: int) -> float:
+        """Return the seconds until the next claim, at most.
+
+        `short`: the last one found too little. `free`: the slots that it had to fill.
+        """
         seconds = await self._pause(short)
-        self._look_at = monotonic() + seconds
+        if free > 0:
+            self._look_at = monotonic() + min(seconds, _LOOK_AGAIN)
         return seconds
 
     async def _pause(self, short: bool) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
+from math import ceil
 from time import monotonic
 from typing import TypeAlias
 from uuid import UUID
@@ -38,6 +39,7 @@ class _Places:
         self.ended = 0
         self.prefetch = 0
         self.few = _FEW  # when fewer than this wait, it's time to claim more
+        self.kept = 0  # slots that those who wait leave to others
         self.rate = 0.0
         self._ahead = ahead
         self._since = 0.0
@@ -54,6 +56,16 @@ class _Places:
         # A runner that pipelines is given so much more that it never runs dry, and nothing when
         # its jobs are long.
         self.size = self.runner.size + min(self._ahead, int(self.rate * 0.02))
+
+    def free(self) -> int:
+        """Return how many jobs that don't wait for anybody could start now."""
+        unused = self.runner.size - len(self.running)
+        return max(unused - len(self.waiting), min(self.kept, unused), 0)
+
+    def has_slot(self, lane: str) -> bool:
+        """Whether a job of this lane may start: into what is kept, only one of a sublane."""
+        size = self.runner.size - self.kept if self.kept and "#" not in lane else self.size
+        return len(self.running) < size
 
     def startable(self, limit: int) -> int:
         """Return how many could start in a second: by Little's law, in free slots and those to come."""
@@ -85,10 +97,24 @@ class Slots:
 
     def free(self) -> int:
         """Return how many jobs could start now."""
-        return sum(
-            max(places.runner.size - len(places.running) - len(places.waiting), 0)
-            for places in self._places.values()
-        )
+        return sum(places.free() for places in self._places.values())
+
+    def keep(self, part: float, most: int) -> None:
+        """Keep this part of the slots, as they become free, for jobs of sublanes: at most so many.
+
+        Only of the runners for which jobs wait: those would take each slot before a claim can.
+        """
+        for places in self._places.values():
+            places.kept = min(ceil(places.runner.size * part), most) if places.waiting else 0
+
+    def keeps(self) -> bool:
+        return any(places.kept for places in self._places.values())
+
+    def keep_none(self) -> None:
+        """Give what was kept to those that wait."""
+        for places in self._places.values():
+            places.kept = 0
+            self._start_waiting(places)
 
     def early_allowance(self) -> int:
         """Return how many jobs may be held for their moment: about what could start within a second."""
@@ -120,14 +146,14 @@ class Slots:
 
     def _enter(self, work: Work, since: float) -> None:
         places = work.place
-        if len(places.running) < places.size:
+        if places.has_slot(work.lane):
             places.running[work] = None
             self._begin(places.runner, work)
         else:
             places.waiting.append((since, work))
 
     def release(self, work: Work) -> bool:
-        """Free its slot for the next. Return whether it's time to claim more."""
+        """Free its slot for the next. Return whether it's time to claim."""
         places: _Places = work.place
         if work not in places.running:
             return False
@@ -135,14 +161,17 @@ class Slots:
         places.ended += 1
         if work is self._suspect:
             self._next_suspect()
+        self._start_waiting(places)
+        if work.gates:
+            self._admit(self.gates.leave(work))
+        return places.kept > 0 or len(places.waiting) < places.few
+
+    def _start_waiting(self, places: _Places) -> None:
         waiting = places.waiting
-        if waiting and len(places.running) < places.size:
+        while waiting and places.has_slot(waiting[0][1].lane):
             following = waiting.popleft()[1]
             places.running[following] = None
             self._begin(places.runner, following)
-        if work.gates:
-            self._admit(self.gates.leave(work))
-        return len(waiting) < places.few
 
     def _admit(self, works: list[tuple[Work, str]]) -> None:
         """Give slots to jobs that their limits have let through."""

@@ -27,6 +27,7 @@ declare
     new_token bigint := nextval('rota.token');
     last_try bigint;
     shared record;
+    kind text;
 begin
     perform pg_advisory_xact_lock(hashtextextended('rota.' || me::text || asked, 10));
     select max(b.request_try) into last_try from rota.batch as b where b.node = me and b.request = asked;
@@ -48,58 +49,59 @@ begin
         end if;
         delete from rota.batch as b where b.node = me and b.request = asked;
     end if;
-    -- What is under limits first: its places are few. Then the rest.
+    -- Sublanes or plain lanes first, by the request: neither is passed over while the other has a backlog.
     select array_agg(l.lane) as lanes, n.tasks into shared from rota.node as n
     join rota.lane as l on l.namespace = n.namespace collate "C"
     where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now() and right(l.lane, 1) = '#'
       and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
     group by n.tasks;
-    if shared.lanes is not null then
-        return query
-            select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
-                c.key, c.headers, c.early, c.schedule_id, c.rank, c.lane, c.run_id, c.step
-            from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
-                array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
-        if found then
-            return;
+    foreach kind in array case when hashtextextended(asked, 0) % 2 = 0 then array['plain', 'shared'] else array['shared', 'plain'] end loop
+        if kind = 'plain' then
+            return query
+                with wanted as (
+                    select l.lane, n.tasks from rota.node as n
+                    join rota.lane as l on l.namespace = n.namespace collate "C"
+                    where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
+                      and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
+                      and not exists (select from rota.queue as q
+                                      where q.namespace = l.namespace and q.name = l.queue
+                                        and (q.paused_at is not null or q.governed))
+                ), picked as (
+                    select p.at
+                    from wanted as w
+                    cross join lateral (
+                        select p.ctid as at, p.rank, p.id from rota.present as p
+                        where p.lane = w.lane and p.state = {state.ready} and p.guarantee <> {guarantee.exactly_once} and p.task = any(w.tasks collate "C")
+                        order by p.rank, p.id
+                        limit most
+                        for update skip locked
+                    ) as p
+                    order by p.rank, p.id
+                    limit most
+                ), claimed as (
+                    update rota.present as p
+                    set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
+                        started_at = null, progress = null, guarantee = rota.declared_guarantee(p.namespace, p.task, p.guarantee)
+                    where p.ctid = any(array(select at from picked))
+                    returning p.*
+                ), noted as (
+                    insert into rota.batch (token, lane, node, low, high, ids, request, request_try)
+                    select new_token, c.lane, me, min(c.rank), max(c.rank), array_agg(c.id), asked, this_try
+                    from claimed as c group by c.lane
+                )
+                select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
+                    c.key, c.headers, case when c.due_at > rota.now() then extract(epoch from c.due_at)::float8 end,
+                    c.schedule_id, c.rank, c.lane, c.run_id, c.step
+                from claimed as c order by c.rank, c.id;
+        elsif shared.lanes is not null then
+            return query
+                select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
+                    c.key, c.headers, c.early, c.schedule_id, c.rank, c.lane, c.run_id, c.step
+                from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
+                    array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
         end if;
-    end if;
-    return query
-        with wanted as (
-            select l.lane, n.tasks from rota.node as n
-            join rota.lane as l on l.namespace = n.namespace collate "C"
-            where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
-              and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
-              and not exists (select from rota.queue as q
-                              where q.namespace = l.namespace and q.name = l.queue
-                                and (q.paused_at is not null or q.governed))
-        ), picked as (
-            select p.at
-            from wanted as w
-            cross join lateral (
-                select p.ctid as at, p.rank, p.id from rota.present as p
-                where p.lane = w.lane and p.state = {state.ready} and p.guarantee <> {guarantee.exactly_once} and p.task = any(w.tasks collate "C")
-                order by p.rank, p.id
-                limit most
-                for update skip locked
-            ) as p
-            order by p.rank, p.id
-            limit most
-        ), claimed as (
-            update rota.present as p
-            set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
-                started_at = null, progress = null, guarantee = rota.declared_guarantee(p.namespace, p.task, p.guarantee)
-            where p.ctid = any(array(select at from picked))
-            returning p.*
-        ), noted as (
-            insert into rota.batch (token, lane, node, low, high, ids, request, request_try)
-            select new_token, c.lane, me, min(c.rank), max(c.rank), array_agg(c.id), asked, this_try
-            from claimed as c group by c.lane
-        )
-        select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
-            c.key, c.headers, case when c.due_at > rota.now() then extract(epoch from c.due_at)::float8 end,
-            c.schedule_id, c.rank, c.lane, c.run_id, c.step
-        from claimed as c order by c.rank, c.id;
+        exit when found;
+    end loop;
 end $$;
 
 -- Whether this outcome was written before: the job's record says that the attempt ended there, and not because

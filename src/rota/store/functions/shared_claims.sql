@@ -271,8 +271,9 @@ $$;
 -- jobs have `ended`, which had run so many `seconds`. `asked`: the request of an
 -- HTTP worker, which is noted in the batch. `gates`: of a node that keeps allotments, what it has of them: `turn`, the
 -- number of this change; `free` slots and `slots` in all; `held`, by limit: the most that it runs until it has our
--- answer, the jobs that it has, how many more it may have ahead, and the slots of the runners of its jobs; `lows`, by lane: the rank to begin at. It gets a row
--- without an id, whose payload says what it may run. Each statement below sees what was committed
+-- answer, the jobs that it has, how many more it may have ahead, and the slots of the runners of its jobs; `lows`, by lane: the
+-- rank to begin at; `full`, by base: of how many sublanes it has all that it may run, which others are looked at besides. It
+-- gets a row without an id, whose payload says what it may run. Each statement below sees what was committed
 -- before it: first the locks, then the counts, then the claim.
 create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
         ended int[] default '{}', seconds float8[] default '{}', asked text default null, this_try bigint default null,
@@ -305,6 +306,8 @@ declare
     first_rank bigint;
     later timestamptz;
     n int;
+    closed text[];            -- lanes without room: what they can't take is left to others
+    spare jsonb;              -- by limit of an allotment: how many more we may have, before this claim
     wide text[] := '{}';      -- lanes whose jobs run under allotments
     allowed jsonb := '{}';    -- by limit: how many of them we may run
     answer jsonb := '{}';     -- by lane: its limits, and whether there may be more in it
@@ -327,7 +330,7 @@ begin
             select s.lane from rota.sublane as s
             where s.base = w.base and s.state = 1
               and (rota.share_part(s.share, 't') is null or rota.share_part(s.share, 't') = any(tasks))
-            order by s.head limit least(w.slots, 100) + 1
+            order by s.head limit least(w.slots, 100) + 1 + least(coalesce((gates -> 'full' ->> w.base)::int, 0), 100)
             for no key update skip locked) as s
         where w.slots > 0 and not exists (
             select from rota.queue as q
@@ -436,6 +439,14 @@ begin
         end loop;
     end if;
 
+    -- What it may run and doesn't have yet, and some ahead.
+    spare := (
+        select jsonb_object_agg(a.name, a.places::int - coalesce((gates -> 'held' -> a.name ->> 1)::int, 0)
+            + case when a.places::int > 0 then coalesce((gates -> 'held' -> a.name ->> 2)::int, 0) else 0 end)
+        from jsonb_each_text(allowed) as a(name, places));
+    closed := array(
+        select t.lane from unnest(metered, meters) as t(lane, meter)
+        where (case when t.lane = any(wide) then spare else rooms end ->> t.meter)::int <= 0);
     new_token := nextval('rota.token');
     for c in
         with seen as (
@@ -457,9 +468,19 @@ begin
                 limit case when rota.share_part(s.share, 'o') is null then w.slots else 1 end) as p
             where s.lane = any(lanes) and cardinality(lanes) > 1
         ), numbered as (
-            select e.lane, e.slots, row_number() over (partition by e.base order by e.rank, e.id) as place from seen as e
+            select e.lane, e.base, e.slots, row_number() over (partition by e.base, e.lane = any(closed) order by e.rank, e.id) as place
+            from seen as e
+        ), offered as (
+            -- `most` is for all of them: the first job of each base, then the second of each, beginning at another base
+            -- with each claim. By rank a base with a backlog would take it all, and ranks of fair queues are none.
+            select n.*, row_number() over (partition by n.lane = any(wide) or n.lane = any(closed)
+                                           order by n.place, hashint8extended(b.nr, new_token)) as turn
+            from numbered as n join unnest(bases) with ordinality as b(base, nr) on b.base = n.base
         ), allotted as (
-            select e.lane, count(*) filter (where e.place <= e.slots) as jobs from numbered as e group by e.lane
+            select o.lane, count(*) filter (
+                       where o.place <= o.slots
+                         and (o.turn <= claim_shared.most or o.lane = any(wide) or o.lane = any(closed))) as jobs
+            from offered as o group by o.lane
         )
         select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, s.fair, s.low,
                case when cardinality(lanes) > 1 then a.jobs when rota.share_part(s.share, 'o') is null then w.slots else 1 end as jobs
@@ -472,12 +493,8 @@ begin
         first_rank := null;
         if c.lane = any(wide) then
             its_gates := array(select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane);
-            -- What it may run and doesn't have yet, and some ahead.
             headroom := (
-                select jsonb_object_agg(g.name,
-                    (allowed ->> g.name)::int - coalesce((gates -> 'held' -> g.name ->> 1)::int, 0) - coalesce((got ->> g.name)::int, 0)
-                    + case when (allowed ->> g.name)::int > 0
-                           then coalesce((gates -> 'held' -> g.name ->> 2)::int, 0) else 0 end)
+                select jsonb_object_agg(g.name, (spare ->> g.name)::int - coalesce((got ->> g.name)::int, 0))
                 from unnest(its_gates) as g(name));
             n := least(c.jobs, (select min(h.jobs::int) from jsonb_each_text(headroom) as h(name, jobs)));
             later := null;
