@@ -244,7 +244,11 @@ async def test_tasks_whose_places_others_have_hold_nobody_back(make_app, start):
 BACKLOGS = {
     "plain": {},
     "a queue of its own": {"queue": "bulk"},
-    "under limits in a queue of its own": {"queue": "bulk", "concurrency": 6, "concurrency_key": "n"},
+    "under limits in a queue of its own": {
+        "queue": "bulk",
+        "concurrency": 6,
+        "concurrency_key": "n",
+    },
     "in a fair queue of its own": {"queue": "bulk", "fairness_key": "n"},
 }
 LIMITED = {

@@ -129,6 +129,10 @@ class Worker(Service):
         if kept:  # the other lanes had their turn when these slots were kept
             await self._claim_shared(wishes)
             return 0.0
+        return await self._claim_all(wishes, demand)
+
+    async def _claim_all(self, wishes: list[LaneClaim], demand: int) -> float:
+        """Claim from plain lanes, then from sublanes. Return the pause until the next claim."""
         gated = self.slots.gates.lanes
         plain = [wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated]
         claimed, short = await self._claim(plain) if plain else (0, True)

@@ -2,11 +2,12 @@
 
 Protocol. What can start now is claimed, and nothing ahead (no prefetch): a job that waits here for a
 slot would keep a place from others. Where jobs of plain lanes wait for each slot that becomes free, some
-slots are kept from them for the next claim, as many as is the sublanes' part of what the worker asks for:
-or a backlog of plain jobs would let none of the others start. A place is free when the outcome of its job is committed, which the
-finisher does in batches: so lanes whose jobs have ended are told to the first claim after their flush,
-and claims wait for that flush, which is a few milliseconds away. If it is lost (we die, or serve other
-lanes), somebody finds the place within about a second: blocked sublanes are looked at again.
+slots are kept from them for the next claim, as many as is the sublanes' part of what the worker asks
+for: or a backlog of plain jobs would let none of the others start. A place is free when the outcome of
+its job is committed, which the finisher does in batches: so lanes whose jobs have ended are told to the
+first claim after their flush, and claims wait for that flush, which is a few milliseconds away. If it is
+lost (we die, or serve other lanes), somebody finds the place within about a second: blocked sublanes are
+looked at again.
 
 Jobs that are only under limits of whole queues and tasks are claimed ahead, and run under allotments:
 see `gates`. While this node has one it asks once a second what it may run, and at once when another node
