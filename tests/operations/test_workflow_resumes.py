@@ -1,4 +1,4 @@
-"""What a resumed run repeats: what failed, and what the steps before it that stay would not have started."""
+"""What a resumed run repeats: what failed, and what the steps that stay would not have started."""
 
 from __future__ import annotations
 
