@@ -1,4 +1,4 @@
-"""What all parts share that speak to Kafka: how its clients are set up and stopped, and a topic's id and
+"""Sets up and stops clients of Kafka, for all parts that speak to it, and asks for a topic's id and
 partitions.
 
 aiokafka doesn't tell the id: it is asked for by the request Metadata in its version 10, of Kafka 2.8 and

@@ -392,7 +392,7 @@ class KafkaBroker:
 
 
 class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
-    """What a relay takes: its partitions, and how far it is in them."""
+    """The part of the topic that a relay takes: its partitions, and how far it is in each."""
 
     def __init__(self, consumer: Any, topic: str) -> None:
         self.consumer = consumer
