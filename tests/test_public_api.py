@@ -15,8 +15,8 @@ from rota import errors
 PUBLIC = [
     "All", "App", "Attempt", "Audit", "CONTEXT", "INJECTED", "CallFailed", "CatchUp", "ConfigError",
     "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning",
-    "Explanation", "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed",
-    "JobHandle",
+    "Explanation", "Failure", "Fatal", "HistoryNotKept", "Injected", "InvalidArguments", "Job",
+    "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueFull", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter",

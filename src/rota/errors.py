@@ -125,6 +125,10 @@ class NotFound(RotaError):
     """Raised when there is no such job, queue, schedule or node."""
 
 
+class HistoryNotKept(NotFound):
+    """Raised when a job is asked for that succeeded in a queue that does not keep such jobs."""
+
+
 class SchemaMismatch(RotaError):
     """Raised when the database schema is missing, or older or newer than this code understands."""
 

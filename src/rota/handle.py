@@ -38,6 +38,8 @@ class JobOperations(Protocol):
 
     async def find(self, id: UUID) -> Job | None: ...
 
+    async def check_kept(self, id: UUID) -> None: ...
+
     async def cancel(self, id: UUID) -> Cancelled: ...
 
 
@@ -75,7 +77,7 @@ class JobHandle(Generic[R]):
 
     async def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, and return it. `TimeoutError` after `timeout` seconds; 0 looks
-        once."""
+        once. `HistoryNotKept` if it has succeeded in a queue that does not keep such jobs."""
         job, looked = None, False
         once = timeout is not None and timeout <= 0
         try:
@@ -86,6 +88,8 @@ class JobHandle(Generic[R]):
                     if job is not None and job.state in _FINAL:
                         self._seen = job
                         return job
+                    if job is None:
+                        await self._jobs.check_kept(self.id)
                     if once:
                         raise TimeoutError
                     await asyncio.sleep(pause)
@@ -128,7 +132,8 @@ class JobHandle(Generic[R]):
         """Return what the function returned.
 
         Raises `JobFailed` if the job didn't succeed, `ResultUnavailable` if it did but its result
-        could not be kept or read, and `TimeoutError` if it hasn't ended within `timeout` seconds.
+        could not be kept or read, `HistoryNotKept` if its queue does not keep jobs that succeeded, and
+        `TimeoutError` if it hasn't ended within `timeout` seconds.
         """
         result: R = self._result_of(await self.wait(timeout))
         return result

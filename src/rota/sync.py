@@ -145,6 +145,10 @@ class SyncJobs(_Shell):
         done: Job = self._run(lambda: self._own.get(id), "get")
         return done
 
+    def check_kept(self, id: UUID | str) -> None:
+        """Raise `HistoryNotKept` if this job succeeded in a queue that does not keep such jobs."""
+        self._run(lambda: self._own.check_kept(id), "check_kept")
+
     def list(
         self,
         *,
@@ -447,6 +451,13 @@ class SyncQueues(_Shell):
         )
         return done
 
+    def set_history(self, name: str, mode: str, *, must_exist: bool = False) -> QueueStatus:
+        """Set what is kept of this queue's jobs that succeed. Workers know it within seconds."""
+        done: QueueStatus = self._run(
+            lambda: self._own.set_history(name, mode, must_exist=must_exist), "set_history"
+        )
+        return done
+
     def set_limits(
         self,
         name: str,
@@ -482,6 +493,7 @@ class SyncQueues(_Shell):
         rate: str | UnsetType | None = msgspec.UNSET,
         rate_burst: int | UnsetType | None = msgspec.UNSET,
         max_depth: int | UnsetType | None = msgspec.UNSET,
+        history: str | UnsetType = msgspec.UNSET,
         must_exist: bool = False,
     ) -> QueueStatus:
         """Change several settings at once: all of them, or none. What is left out stays as it is."""
@@ -495,6 +507,7 @@ class SyncQueues(_Shell):
                 rate=rate,
                 rate_burst=rate_burst,
                 max_depth=max_depth,
+                history=history,
                 must_exist=must_exist,
             ),
             "configure",

@@ -127,5 +127,11 @@ def test_several_settings_of_a_command_are_one_change_or_none(environ: dict[str,
     assert run("queues", "set", "q", "--max-run-time", "1h", "--rate", "5/s").code == 0
     entries = run("audit", "--json").json
     assert [entry["after"] for entry in entries if entry["subject"] == "queue q"] == [
-        {"policy": "priority", "max_run_time": 3600.0, "rate": "5/s", "rate_burst": 1}
+        {
+            "policy": "priority",
+            "history": "all",
+            "max_run_time": 3600.0,
+            "rate": "5/s",
+            "rate_burst": 1,
+        }
     ]

@@ -95,13 +95,23 @@ def set_queue(
             metavar="N",
         ),
     ] = None,
+    history: Annotated[
+        str | None,
+        option(
+            "What is kept of jobs that succeed: all, failures (of an attempt), sample:1% or none.",
+            metavar="MODE",
+        ),
+    ] = None,
 ) -> None:
-    """Set the limits and the policy of a queue: how long, how many and how often its jobs run."""
+    """Set the limits and the policy of a queue, and what it keeps: how long, how many and how often
+    its jobs run."""
     settings: dict[str, Any] = {}
     if max_run_time is not None:
         settings["max_run_time"] = None if max_run_time == "none" else parse_duration(max_run_time)
     if policy is not None:
         settings["policy"] = policy
+    if history is not None:
+        settings["history"] = history
     if max_depth is not None:
         settings["max_depth"] = _number("--max-depth", max_depth)
     if concurrency is not None:
@@ -115,7 +125,7 @@ def set_queue(
     if not settings:
         raise ConfigError(
             "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate, "
-            "--policy or --max-depth"
+            "--policy, --max-depth or --history"
         )
     burst: dict[str, Any] = {} if rate_burst is None else {"rate_burst": rate_burst}
     session.run(session.app.queues.configure(name, **settings, **burst))

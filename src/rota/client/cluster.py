@@ -114,8 +114,8 @@ class Queues(Resource[C]):
     ) -> Exchange[QueueStatus]:
         """Change several settings at once: all of them, or none. What is left out stays as it is.
 
-        `settings`: `policy`, `max_run_time`, `concurrency`, `concurrency_per_key`, `rate`, `rate_burst`
-        and `max_depth`, as in `PUT /v1/queues/{name}`.
+        `settings`: `policy`, `max_run_time`, `concurrency`, `concurrency_per_key`, `rate`, `rate_burst`,
+        `max_depth` and `history`, as in `PUT /v1/queues/{name}`.
         """
         path, query = _path("queues", name), {"new": new}
         return send("PUT", path, QueueStatus, settings, query=query, repeatable=True)
@@ -141,6 +141,12 @@ class Queues(Resource[C]):
         Above it submits raise `QueueFull`.
         """
         body, query = {"max_depth": most}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
+
+    @call
+    def set_history(self, name: str, mode: str, *, new: bool = False) -> Exchange[QueueStatus]:
+        """Set what is kept of a queue's jobs that succeed: `all`, `failures`, `sample:1%` or `none`."""
+        body, query = {"history": mode}, {"new": new}
         return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
 
     @call

@@ -13,6 +13,7 @@ from rota.errors import (
     ConfigError,
     Conflict,
     DuplicateJob,
+    HistoryNotKept,
     InvalidArguments,
     KeyConflict,
     NotFound,
@@ -29,6 +30,7 @@ from rota.errors import (
 _BY_CODE: dict[str, type[RotaError]] = {
     "payload-too-large": PayloadTooLarge,
     "unknown-task": UnknownTask,
+    "history-not-kept": HistoryNotKept,
     "invalid-arguments": InvalidArguments,
     "invalid-job": SubmitError,
     "invalid": ConfigError,

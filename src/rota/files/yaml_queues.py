@@ -10,6 +10,7 @@
         weights: {acme: 5}
         max_depth: 10000
         max_run_time: 2h
+        history: failures
 
 A queue of a file has these settings and no others: what is left out is at its default. All errors of all
 files are reported at once, each with its line and field, and a file with an error is not used at all.
@@ -25,6 +26,7 @@ import msgspec
 import yaml
 
 from rota.config import check_name
+from rota.core.history_modes import check_history
 from rota.core.keys import Rate, check_key, check_most
 from rota.core.time.interval import duration_text
 from rota.errors import ConfigError, InvalidArguments
@@ -124,10 +126,10 @@ def _weight(key: str) -> Callable[[Value], float]:
 
 
 _READERS: Mapping[str, Callable[[Value], Any]] = {
-    "policy": _policy, "rate": Value.text, "max_run_time": duration,
+    "policy": _policy, "rate": Value.text, "max_run_time": duration, "history": Value.text,
 }  # fmt: skip
 _CHECKS: Mapping[str, Callable[[Any], None]] = {
-    "max_depth": check_depth, "max_run_time": check_run_time,
+    "max_depth": check_depth, "max_run_time": check_run_time, "history": check_history,
     **{
         field: partial(check_most, field)
         for field in ("concurrency", "concurrency_per_key", "rate_burst")

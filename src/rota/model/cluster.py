@@ -90,6 +90,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     policy: QueuePolicy = "priority"  # which of its jobs start first
     max_depth: int | None = None  # jobs that have not ended, from which on submits are refused
     depth: int | None = None  # how many there are; None: they are not counted
+    history: str = "all"  # what is kept of its jobs that succeeded
     full_since: datetime | None = None  # since when submits are refused
 
 

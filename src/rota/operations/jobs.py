@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.explain import Explanation, explain
-from rota.errors import ConfigError, Conflict, NotFound
+from rota.errors import ConfigError, Conflict, HistoryNotKept, NotFound
 from rota.model import (
     Accepted,
     Cancelled,
@@ -73,11 +73,23 @@ class Jobs(Operations):
         """Return the job as it is now; `NotFound` when there is none (any more)."""
         job = await self.find(id)
         if job is None:
+            await self.check_kept(id)
             raise NotFound(
                 f"there is no job {id} in namespace {self._namespace!r}: it never was, or its "
                 f"retention ({self._rota.settings.retention_days} days) is over", subject=id,
             )  # fmt: skip
         return job
+
+    async def check_kept(self, id: UUID | str) -> None:
+        """Raise `HistoryNotKept` if this job succeeded in a queue that does not keep such jobs."""
+        trace = await (await self._rota.store()).find_trace(self._namespace, _as_id(id))
+        if trace is not None:
+            raise HistoryNotKept(
+                f"job {id} of task {trace.task!r} succeeded at {trace.ended_at:%Y-%m-%d %H:%M:%S} UTC,"
+                f" and nothing else of it was kept, nor its result: see the setting history of queue"
+                f" {trace.queue!r} (`rota queues set {trace.queue} --history all` for later ones)",
+                subject=id,
+            )  # fmt: skip
 
     async def list(
         self,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, get_args
 from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
+from rota.core.history_modes import ALL, check_history
 from rota.core.keys import Rate, check_key, check_most, shown
 from rota.core.service import service_by_key
 from rota.errors import ConfigError, Conflict, NotFound, StoreUnavailable
@@ -30,7 +31,7 @@ MOST_DEPTH = 2**53
 # The settings of a queue, and their values in a queue for which nobody has set them.
 DEFAULTS: Mapping[str, Any] = {
     "policy": "priority", "max_run_time": None, "concurrency": None, "concurrency_per_key": None,
-    "rate": None, "rate_burst": None, "max_depth": None,
+    "rate": None, "rate_burst": None, "max_depth": None, "history": ALL,
 }  # fmt: skip
 _LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
@@ -128,6 +129,25 @@ class Queues(Operations):
             await count_soon(store, self._namespace, name)
         return await self.get(name)
 
+    async def set_history(self, name: str, mode: str, *, must_exist: bool = False) -> QueueStatus:
+        """Set what is kept of this queue's jobs that succeed. Workers know it within seconds.
+
+        Jobs that fail are in the dead-letter list, and cancelled ones are kept, whatever is set here.
+        So are steps of workflows and jobs of schedules.
+
+        Args:
+            name: of the queue.
+            mode: ``all`` (the default); ``failures``: those of which an attempt had failed;
+                ``sample:1%``: these, and a hundredth of the others; ``none``: none of them.
+            must_exist: refuse a queue that has had no job and that no task declares.
+        """
+        check_history(mode)
+        store = await self._rota.store()
+        async with self._changing_field("set", name, "history", must_exist) as change:
+            await store.set_queue_history(self._namespace, name, mode)
+            change.after = {"history": mode}
+        return await self.get(name)
+
     async def set_limits(
         self,
         name: str,
@@ -189,11 +209,12 @@ class Queues(Operations):
         rate: str | UnsetType | None = UNSET,
         rate_burst: int | UnsetType | None = UNSET,
         max_depth: int | UnsetType | None = UNSET,
+        history: str | UnsetType = UNSET,
         must_exist: bool = False,
     ) -> QueueStatus:
         """Change several settings at once: all of them, or none. What is left out stays as it is.
 
-        See `set_policy`, `set_max_run_time`, `set_limits` and `set_max_depth`.
+        See `set_policy`, `set_max_run_time`, `set_limits`, `set_max_depth` and `set_history`.
         """
         check_name("queue", name)
         async with self._changing("set", f"queue {name}") as change:
@@ -207,6 +228,8 @@ class Queues(Operations):
                 await self.set_policy(name, policy)
             if max_run_time is not UNSET:
                 await self.set_max_run_time(name, max_run_time)
+            if history is not UNSET:
+                await self.set_history(name, history)
             limits = concurrency, concurrency_per_key, rate
             if any(one is not UNSET for one in limits) or rate_burst not in (UNSET, None):
                 burst = rate_burst if isinstance(rate_burst, int) and rate is not None else None
@@ -407,7 +430,7 @@ def settings_of(queue: QueueStatus) -> dict[str, Any]:
     limits = _record(_limits_of(queue))
     return {
         "policy": queue.policy, "max_run_time": queue.max_run_time, **limits,
-        "max_depth": queue.max_depth,
+        "max_depth": queue.max_depth, "history": queue.history,
     }  # fmt: skip
 
 

@@ -140,6 +140,8 @@ class Lease:
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
         self.trusted_until = 0.0  # monotonic
+        # Whether a queue of the namespace may keep less than all of its history.
+        self.sparing = True
         self.peers = 1  # live workers of this node's kind with itself, counted up to a few hundred
 
     @property
@@ -302,6 +304,7 @@ class Heartbeat(Lease):
         """Take in the answer to a heartbeat: one row for each signal, or one without."""
         self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
+        self.sparing = rows[0]["sparing"]
         if rows[0]["wish"] == "stop":
             self.on_stop()
         if self.worker is None:

@@ -65,6 +65,7 @@ _STATUSES: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.UnknownTask, 422, "unknown-task"),
     (errors.InvalidArguments, 422, "invalid-arguments"),
     (errors.SubmitError, 422, "invalid-job"),
+    (errors.HistoryNotKept, 404, "history-not-kept"),
     (errors.NotFound, 404, "not-found"),
     (errors.AccessDenied, 403, "forbidden"),
     (errors.PreconditionFailed, 412, "precondition-failed"),

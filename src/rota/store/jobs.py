@@ -31,7 +31,7 @@ from rota.model import (
 )
 from rota.store.database import Connection, Store
 from rota.store.encrypted import Encryption
-from rota.store.rows import NewJob, Submitted, split_lane
+from rota.store.rows import NewJob, Submitted, Trace, split_lane
 
 T = TypeVar("T")
 Gate: TypeAlias = contextlib.AbstractAsyncContextManager[None]
@@ -254,6 +254,12 @@ class JobStore(Store):
 
     async def set_max_run_time(self, namespace: str, name: str, seconds: float | None) -> None:
         await self.database.fetch("set_queue_max_run_time", namespace, name, seconds)
+
+    async def set_queue_history(self, namespace: str, name: str, mode: str) -> None:
+        await self.database.fetch("set_queue_history", namespace, name, mode)
+
+    async def find_trace(self, namespace: str, id: UUID) -> Trace | None:
+        return await self._first(Trace, "find_trace", namespace, id)
 
     async def resume_queue(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("resume_queue", namespace, name))

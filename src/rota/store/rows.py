@@ -82,6 +82,14 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     replacement: Replacement | None = None
 
 
+class Trace(msgspec.Struct, frozen=True):
+    """A record that a job succeeded, in a queue that does not keep such jobs."""
+
+    queue: str
+    task: str
+    ended_at: datetime
+
+
 class Replacement(msgspec.Struct, frozen=True):
     job: UUID
     payload: msgspec.Raw

@@ -109,7 +109,7 @@ class SyncEffects:
 
         if self._connection.info.transaction_status is TransactionStatus.IDLE:
             raise transaction_ended(job_id)
-        query = for_psycopg(load_queries(terms.schema)["finish_succeeded"])
+        query = for_psycopg(load_queries(terms.schema)["finish_sparing"])
         text = result.decode() if result is not None else None
         if terms.encryptor is not None and result is not None:
             text = terms.encryptor.json("result", result)

@@ -137,6 +137,8 @@ class WorkStore(Store):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.batches = BatchStore(database)
+        # Whether a queue may keep less than all of its history. Who says no, and is wrong, keeps more.
+        self.sparing: Callable[[], bool] = lambda: True
         self.steps_ended: Callable[[], None] = lambda: None  # called when an advancer has to decide
 
     async def warm(self) -> None:
@@ -195,7 +197,8 @@ class WorkStore(Store):
         database_now: datetime | None = None,
     ) -> int:  # fmt: skip
         columns = _success_columns(jobs, now)
-        return await self._count(connection, "finish_succeeded", node, *columns, database_now)
+        name = "finish_sparing" if self.sparing() else "finish_succeeded"
+        return await self._count(connection, name, node, *columns, database_now)
 
     async def finish_steps(
         self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
@@ -318,10 +321,12 @@ class UpkeepStore(Store):
             past = [row for row in past if not row["filled"] or row["name"] in archived]
         ledger = await self.database.fetch("old_occurrence_days", ledger_days)
         logs = await self.database.fetch("old_log_days", log_days)
+        traces = await self.database.fetch("old_trace_days", retention_days)
+        await self.database.fetch("forget_traces", retention_days)
         await self.database.fetch("forget_occurrences", ledger_days)
         await self.database.fetch("forget_log_lines", log_days)
         await self.database.fetch("close_backfills")
-        old = (*past, *ledger, *logs)
+        old = (*past, *ledger, *logs, *traces)
         known = archived or {}
         return [
             row["name"]

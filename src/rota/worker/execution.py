@@ -42,6 +42,7 @@ class Execution:
         self._tasks = tasks
         self._lease = lease
         self.store = WorkStore(database)
+        self.store.sparing = lambda: lease.sparing
         self._verdicts = Verdicts(lease.node_id, settings.max_crashes)
         self.logs = LogWriter(LogStore(database), settings, lease)
         self.finisher = Finisher(self.store, self._verdicts, lease.clock, self.logs)

@@ -56,7 +56,8 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `concurrency_per_key`: of those, jobs with one concurrency_key. `rate`: starts in a period, such as
     100/minute, of which `rate_burst` may come at once. `policy`: which jobs start first, `priority`,
     `fair`, `fifo` or `edf` (earliest deadline first). `max_depth`: jobs that have not ended, from which
-    on submits are answered with 429."""
+    on submits are answered with 429. `history`: what is kept of jobs that succeed, `all`, `failures`,
+    `none`, or a sample such as `sample:1%`."""
 
     max_run_time: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     concurrency: _Most | msgspec.UnsetType | None = msgspec.UNSET
@@ -65,6 +66,7 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rate_burst: _Most | None = None
     policy: QueuePolicy | msgspec.UnsetType = msgspec.UNSET
     max_depth: Annotated[int, Meta(ge=1, le=MOST_DEPTH)] | msgspec.UnsetType | None = msgspec.UNSET
+    history: Annotated[str, Meta(max_length=40)] | msgspec.UnsetType = msgspec.UNSET
 
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's limits")
@@ -75,7 +77,7 @@ async def set_queue(
     return await tenant.queues.configure(
         name, policy=data.policy, max_run_time=data.max_run_time, concurrency=data.concurrency,
         concurrency_per_key=data.concurrency_per_key, rate=data.rate, rate_burst=data.rate_burst,
-        max_depth=data.max_depth, must_exist=not new,
+        max_depth=data.max_depth, history=data.history, must_exist=not new,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import msgspec
 from litestar.params import FromPath
 
 from rota.model import LimitHolder, LimitStatus, QueuePolicy, QueueStatus, ShareService
-from rota.operations.queues import rate_of
+from rota.operations.queues import DEFAULTS, rate_of
 from rota.operations.rota import Rota
 from rota.operations.statistics import WITHIN
 from rota.server.api.queues import QueueName
@@ -36,6 +36,7 @@ _LABELS = {
     "policy": "Policy", "concurrency": "Jobs at a time",
     "concurrency_per_key": "Jobs at a time, per key", "rate": "Rate",
     "rate_burst": "At once", "max_run_time": "Maximum run time", "max_depth": "Maximum depth",
+    "history": "History",
     "weight": "Weight", "key": "Fairness key",
 }  # fmt: skip
 
@@ -150,13 +151,14 @@ async def change_settings(
     values = fields.read(
         {"concurrency": Fields.whole, "concurrency_per_key": Fields.whole, "rate": Fields.text,
          "rate_burst": Fields.whole, "max_run_time": Fields.seconds, "max_depth": Fields.whole,
-         "policy": Fields.text}, errors,
+         "policy": Fields.text, "history": Fields.text}, errors,
     )  # fmt: skip
     before = await tenant.queues.get(name)
     after = before
     if not errors:
         with errors.at("rate"):
             values["policy"] = values["policy"] or before.policy
+            values["history"] = values["history"] or before.history
             after = await tenant.queues.configure(name, **values, must_exist=True)
     if errors:
         return await _show(request, tenant, stats, name, fields=fields, errors=errors)
@@ -178,6 +180,8 @@ def _told(queue: QueueStatus) -> str:
         told.append(f"maximum run time {span(queue.max_run_time)}")
     if queue.max_depth is not None:
         told.append(f"maximum depth {queue.max_depth:,}")
+    if queue.history != DEFAULTS["history"]:
+        told.append(f"history {queue.history}")
     return ", ".join(told)
 
 

@@ -12,7 +12,7 @@ declare
     moment name;
     strays boolean;
 begin
-    if parent not in ('past', 'occurrence', 'job_log') or day not between '1970-01-01' and '9999-12-01' then
+    if parent not in ('past', 'occurrence', 'job_log', 'trace') or day not between '1970-01-01' and '9999-12-01' then
         raise invalid_parameter_value using message = format('%s has no day %s', parent, day);
     end if;
     if to_regclass('rota.' || name) is not null then
@@ -44,7 +44,7 @@ declare
 begin
     if day like '%\_other' or not exists (
         select from pg_inherits where inhrelid = to_regclass('rota.' || quote_ident(day))
-        and inhparent in ('rota.past'::regclass, 'rota.occurrence'::regclass, 'rota.job_log'::regclass))
+        and inhparent in ('rota.past'::regclass, 'rota.occurrence'::regclass, 'rota.job_log'::regclass, 'rota.trace'::regclass))
     then
         raise undefined_table using message = format('there is no day %s', day);
     end if;

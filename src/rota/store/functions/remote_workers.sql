@@ -119,7 +119,7 @@ begin
         union all select p.token, p.node, p.attempts, p.state from rota.past as p where p.id = job
         union all select d.token, d.node, d.attempts, d.state from rota.dead as d where d.id = job) as j limit 1;
     if not found then
-        return false;
+        return rota.left_trace(job);  -- it succeeded, and its queue keeps no history of that
     end if;
     select e into entry from jsonb_array_elements(held.attempts) as e
     where (e ->> 'token')::bigint = its_token and e ->> 'node' = me::text limit 1;

@@ -27,25 +27,7 @@ declare
     -- An undo of a bulk action: they were counted when they ended.
     restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
-    with pair as materialized (
-        select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute, e.namespace, e.lane, e.task,
-               e.state = {state.failed} as failed, case when e.ran then rota.bucket(e.seconds) end as duration,
-               case when e.ran then rota.bucket(e.lag) end as lag, count(*) as jobs, sum(e.seconds) as seconds
-        from (select *, date_part('epoch', finished_at - started_at) as seconds, date_part('epoch', started_at - due_at) as lag,
-                     started_at is not null and state in ({state.succeeded}, {state.failed}) as ran
-              from ended) as e
-        group by 1, 2, 3, 4, 5, 6, 7
-    ), tallied as (
-        insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags, counts)
-        select p.minute, p.namespace, rota.queue_of(p.lane), p.task, p.failed, sum(p.seconds), array_agg(p.duration),
-               array_agg(p.lag), array_agg(p.jobs)
-        from pair as p where p.duration is not null and not restoring
-        group by p.minute, p.namespace, p.lane, p.task, p.failed
-    )
-    select count(*) into flows
-    from (select p.namespace, rota.queue_of(p.lane) as queue, -sum(p.jobs)::bigint as jobs from pair as p group by 1, 2) as t
-    cross join lateral (
-        select from rota.queue as q where q.namespace = t.namespace and q.name = t.queue and q.intake is not null offset 0) as q
-    cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs);
+    with {{tally ended: counted = not restoring}}
+    select f.flows into flows from flowed as f;
     return null;
 end $$;

@@ -184,7 +184,8 @@ begin
         -- What an earlier attempt has stored is not refused. (Not in the statement below: a role that only submits may
         -- not read all jobs.)
         stored := array(select id from json_to_recordset(jobs) as i(id uuid));
-        known := array(select o.id from rota.job as o where o.id = any(stored));
+        known := array(select o.id from rota.job as o where o.id = any(stored)
+                       union all select t.job_id from rota.traces_of(stored) as t);
     end if;
     return query
     with job as (
@@ -307,7 +308,8 @@ begin
             delete from rota.present as p where p.id = any(stored) and p.state = {state.ready} and p.attempt = 0
                 and (exists (select from rota.past as o where o.id = p.id)
                      or exists (select from rota.dead as o where o.id = p.id)
-                     or exists (select from rota.future as o where o.id = p.id))
+                     or exists (select from rota.future as o where o.id = p.id)
+                     or rota.left_trace(p.id))
             returning p.namespace, p.lane
         )
         select count(rota.add_flow_of_lane(g.namespace, g.lane, -1)::text) into undone from gone as g;
@@ -315,7 +317,8 @@ begin
             delete from rota.future as p where p.id = any(stored) and p.attempt = 0
                 and (exists (select from rota.past as o where o.id = p.id)
                      or exists (select from rota.dead as o where o.id = p.id)
-                     or exists (select from rota.present as o where o.id = p.id))
+                     or exists (select from rota.present as o where o.id = p.id)
+                     or rota.left_trace(p.id))
             returning p.namespace, p.lane
         )
         select count(rota.add_flow_of_lane(g.namespace, g.lane, -1)::text) into undone from gone as g;

@@ -175,7 +175,7 @@ begin
     its_key := coalesce(u.key, 'arguments ' || its_print);
     new_payload := coalesce(j.payload, '{}');
     if repeated then  -- not in one condition: a role that submits may not read all jobs
-        if exists (select from rota.job as o where o.id = its_id) then
+        if exists (select from rota.job as o where o.id = its_id) or rota.left_trace(its_id) then
             job_id := its_id;
             outcome := 'stored';
             return;

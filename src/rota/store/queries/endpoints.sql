@@ -90,14 +90,24 @@ with held as (
     delete from rota.present as p using noted as n
     where $3 and p.id = n.job_id and p.token = n.token and p.state = {state.running}
     returning p.*
+), ended as materialized (
+    select g.*, rota.keeps_success(q.history, g.id, g.attempts is not null or $5::json is not null,
+                                   coalesce(g.run_id, g.schedule_id) is not null) as keeps
+    from gone as g left join rota.queue as q on q.namespace = g.namespace and q.name = rota.queue_of(g.lane)
 ), kept as (
     {{insert rota.past, ended: state = {state.succeeded}; started_at = coalesce(started_at, claimed_at);
         result = $4::json; error = $5::json}}
-    from gone
+    from ended where keeps
     returning 1
-)
+), spared as materialized (
+    select id, namespace, lane, task, due_at, coalesce(started_at, claimed_at) as started_at, rota.now() as finished_at,
+           {state.succeeded} as state
+    from ended where not keeps
+), traced as (
+    {{trace spared}}
+), {{tally spared}}
 select n.job_id, rota.notify(rota.channel(n.namespace, n.node), 'callback ' || n.job_id::text)
-from noted as n where (select count(*) from kept) >= 0;
+from noted as n where (select count(*) from kept) + (select flows from flowed) >= 0;
 
 -- name: find_callbacks
 select c.job_id, c.token, c.succeeded, c.detail::text as detail from rota.callback as c

@@ -40,3 +40,10 @@ delete from rota.dead where id = any($1::uuid[]);
 
 -- name: forget_strays
 delete from rota.past_other where id = any($1::uuid[]);
+
+-- name: set_queue_history
+insert into rota.queue as q (namespace, name, history) values ($1, $2, nullif($3::text, 'all'))
+on conflict (namespace, name) do update set history = excluded.history;
+
+-- name: find_trace
+select t.queue, t.task, t.ended_at from rota.traces_of(array[$2::uuid]) as t where t.namespace = $1;

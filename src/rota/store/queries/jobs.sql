@@ -209,7 +209,7 @@ where j.namespace = $1 and j.id = $2;
 -- name: list_queues
 -- $2: only the queue of this name. $3: whether to count its jobs, of which there may be very many.
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
-       q.rate_count, q.rate_period, q.rate_burst, q.policy,
+       q.rate_count, q.rate_period, q.rate_burst, q.policy, coalesce(q.history, 'all') as history,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
        p.lag, d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
 from rota.queue as q

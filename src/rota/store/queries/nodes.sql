@@ -20,7 +20,8 @@ with beat as (
 select extract(epoch from rota.now())::float8 as now, rota.is_listening(b.id) as listening,
        (select count(*) from (select from rota.node as n
             where n.namespace = b.namespace and n.kind = b.kind and n.state = 'live' limit 240) as p) as peers,
-       s.job_id, s.token, s.kind as signal, b.wish
+       s.job_id, s.token, s.kind as signal, b.wish,
+       exists (select from rota.queue as q where q.namespace = b.namespace and q.history is not null) as sparing
 from beat as b left join rota.signal as s on s.node = b.id;
 
 -- name: signals_for

@@ -89,7 +89,7 @@ from part;
 -- name: missing_days
 -- From today to $1 days ahead.
 select k.parent, d.day
-from unnest(array['past', 'occurrence', 'job_log']) as k(parent)
+from unnest(array['past', 'occurrence', 'job_log', 'trace']) as k(parent)
 cross join (select (rota.now() at time zone 'UTC')::date + ahead as day from generate_series(0, $1::int) as ahead) as d
 where to_regclass('rota.' || k.parent || '_' || to_char(d.day, 'YYYYMMDD')) is null
 order by d.day, k.parent;
@@ -114,6 +114,17 @@ from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.occurrence'::regclass and c.relname ~ '^occurrence_[0-9]{8}$'
   and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
 order by 1;
+
+-- name: old_trace_days
+select c.relname as name, pg_relation_size(c.oid) > 0 as filled
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'rota.trace'::regclass and c.relname ~ '^trace_[0-9]{8}$'
+  and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
+order by 1;
+
+-- name: forget_traces
+delete from rota.trace_other where ctid = any(array(
+    select ctid from rota.trace_other where ended_at < rota.now() - make_interval(days => $1::int) limit 10000));
 
 -- name: forget_occurrences
 -- And records since when the ledger is complete.
@@ -147,13 +158,15 @@ with keys as (
         select k.ctid from rota.submit_key as k
         where k.created_at < rota.now() - make_interval(days => $1::int)
           and not exists (select from rota.job as j where j.id = k.job_id)
-          and not exists (select from rota.run as r where r.id = k.job_id) limit $2))
+          and not exists (select from rota.run as r where r.id = k.job_id)
+          and not rota.left_trace(k.job_id) limit $2))
     returning 1
 ), effects as (
     delete from rota.effect where ctid = any(array(
         select e.ctid from rota.effect as e
         where e.begun_at < rota.now() - make_interval(days => $1::int)
-          and not exists (select from rota.job as j where j.id = e.job_id) limit $2))
+          and not exists (select from rota.job as j where j.id = e.job_id)
+          and not rota.left_trace(e.job_id) limit $2))
     returning 1
 ), nodes as (
     delete from rota.node as n where n.state in ('dead', 'stopped') and n.ended_at < rota.now() - interval '1 day'

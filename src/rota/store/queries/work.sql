@@ -100,6 +100,42 @@ with gone as (
 )
 select count(*) from kept;
 
+-- name: finish_sparing
+-- The same where a queue may keep less than all of its jobs that succeeded: of those that it doesn't keep there is their id in a
+-- trace, and they count in the statistics and have left their queue as others do.
+with gone as (
+    delete from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
+    returning p.*, width_bucket(p.id, $2::uuid[]) as place
+), mode as materialized (
+    select l.lane, q.history from (select distinct g.lane, g.namespace from gone as g) as l
+    cross join lateral (
+        select q.history from rota.queue as q
+        where q.namespace = l.namespace and q.name = rota.queue_of(l.lane) and q.history is not null offset 0) as q
+), moment as (
+    select *, coalesce($8::timestamptz, rota.now()) - ($7::float8[])[place] * interval '1 second' as ended,
+           ($6::float8[])[place] as ran
+    from gone
+), ended as materialized (
+    select m.*, rota.keeps_success(o.history, m.id, m.attempts is not null or ($5::json[])[m.place] is not null,
+                                   coalesce(m.run_id, m.schedule_id) is not null) as keeps,
+           greatest(m.ended - m.ran * interval '1 second',
+                    least(m.due_at, rota.now() - (m.ran + ($7::float8[])[m.place]) * interval '1 second')) as began
+    from moment as m left join mode as o on o.lane = m.lane
+), kept as (
+    {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended; started_at = began;
+        result = ($4::json[])[place]; error = ($5::json[])[place]}}
+    from ended where keeps
+    returning 1
+), spared as materialized (
+    select id, namespace, lane, task, due_at, began as started_at, ended as finished_at, {state.succeeded} as state
+    from ended where not keeps
+), traced as (
+    {{trace spared}}
+), {{tally spared}}
+select (select count(*) from kept) + (select count(*) from spared) + 0 * (select flows from flowed);
+
 -- name: finish_steps
 -- The same for jobs of a workflow's steps, which end with them.
 select accepted, pending from rota.finish_steps($1, $2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::float8[],
