@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         Event,
         FairShare,
         GuaranteeName,
+        HistoryPartition,
         Job,
         JobSummary,
         LimitHolder,
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
         WorkflowInfo,
     )
     from rota.operations.bulk_changes import Begun, Bulks
+    from rota.operations.history import PartitionSize
     from rota.operations.jobs import Action, Ids, LogLines, Summaries
     from rota.operations.preconditions import Precondition
     from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
@@ -833,6 +835,15 @@ class SyncHistory(_Shell):
         )
         return done
 
+    def partitions(self) -> Sequence[HistoryPartition]:
+        """List the partitions of the history, with their sizes. All namespaces are in the same ones."""
+        done: Sequence[HistoryPartition] = self._run(lambda: self._own.partitions(), "partitions")
+        return done
+
+    def partition_by(self, size: PartitionSize) -> None:
+        """Set whether the history has a partition for each day (the default) or for each hour."""
+        self._run(lambda: self._own.partition_by(size), "partition_by")
+
     def jobs(
         self,
         since: datetime,
@@ -841,10 +852,12 @@ class SyncHistory(_Shell):
         state: str | None = None,
         task: str | None = None,
         queue: str | None = None,
+        after: UUID | None = None,
     ) -> Iterator[Job]:
         """Iterate over all jobs that ended from `since` to before `until`."""
         return self._iterate(
-            lambda: self._own.jobs(since, until, state=state, task=task, queue=queue), "jobs"
+            lambda: self._own.jobs(since, until, state=state, task=task, queue=queue, after=after),
+            "jobs",
         )
 
 

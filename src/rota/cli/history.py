@@ -13,8 +13,11 @@ from rota.cli.options import TIMES, argument, moment, option
 from rota.cli.output import count
 from rota.cli.session import Session, command, make_group
 from rota.cli.times import When
+from rota.errors import ConfigError
+from rota.files.export_parts import Request, check_same, export_in_parts, find_begun
 from rota.files.exports import Format, export_jobs
 from rota.model import FinalStateName
+from rota.operations.history import PartitionSize
 
 group = make_group("Export the jobs that have ended.")
 
@@ -33,6 +36,10 @@ def export(
     state: Annotated[FinalStateName | None, option("Only jobs that ended like this.")] = None,
     task: TaskOption = None,
     queue: QueueOption = None,
+    resume: Annotated[
+        bool,
+        option("Keep what is written when interrupted, and go on there the next time. JSON lines only."),
+    ] = False,
 ) -> None:  # fmt: skip
     """Export all jobs that ended in a period, with their payloads, results and attempts.
 
@@ -40,6 +47,9 @@ def export(
     """
     first, end = session.at(since), session.at(until) or session.now
     assert first is not None
+    if resume:
+        _export_in_parts(session, file, file_format, Request(first, end, state, task, queue), until)
+        return
     jobs = session.app.history.jobs(first, end, state=state, task=task, queue=queue)
     if str(file) == "-":
 
@@ -51,8 +61,44 @@ def export(
         session.run(show())
         return
     chosen = file_format or ("parquet" if file.suffix == ".parquet" else "jsonl")
-    written = session.run(export_jobs(jobs, file, chosen))
+    _say_written(session, file, chosen, session.run(export_jobs(jobs, file, chosen)))
+
+
+def _export_in_parts(
+    session: Session, file: Path, file_format: Format | None, asked: Request, until: When | None
+) -> None:
+    if str(file) == "-" or (file_format or file.suffix.lstrip(".")) == "parquet":
+        raise ConfigError("--resume is for files of JSON lines")
+    begun = find_begun(file)
+    if begun is not None:
+        # The end of the period and moments such as -1d are those of the export that was begun.
+        asked = check_same(asked, begun, file, with_end=until is not None)
+    written = session.run(export_in_parts(session.app.history, asked, file))
+    _say_written(session, file, "jsonl", written)
+
+
+def _say_written(session: Session, file: Path, chosen: Format, written: int) -> None:
     if session.screen.structured:
         session.screen.document({"file": str(file), "format": chosen, "jobs": written})
     else:
         session.screen.say(f"{count(written, 'job')} written to {file}.")
+
+
+@command(group, "partitions")
+def partitions(
+    session: Session,
+    by: Annotated[
+        PartitionSize | None, option("Make the partitions from tomorrow on days, or hours.")
+    ] = None,
+) -> None:
+    """List the partitions of the history with their sizes, or set whether they are days or hours."""
+    if by is not None:
+        session.run(session.app.history.partition_by(by))
+        session.screen.answer({"partitions": by}, f"the history has a partition for each {by}")
+        return
+    found = session.run(session.app.history.partitions())
+    session.screen.listing(
+        found, "No partitions.", ("partition", "jobs", "size"),
+        ((one.name, f"{one.jobs:,}", f"{one.bytes / 1e6:,.1f} MB") for one in found),
+        right=("jobs", "size"),
+    )  # fmt: skip

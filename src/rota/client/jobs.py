@@ -135,10 +135,14 @@ class Jobs(Resource[C]):
     def ended(
         self, since: datetime, until: datetime, *, state: str | None = None,
         task: str | None = None, queue: str | None = None, limit: int | None = None,
-        page_size: int = 100,
+        page_size: int = 100, after: UUID | None = None,
     ) -> Pages[Job]:  # fmt: skip
-        """List all jobs that ended from `since` to before `until`, in the order of their submits."""
-        query = {"since": since, "until": until, "state": state, "task": task, "queue": queue}
+        """List all jobs that ended from `since` to before `until`, in the order of their submits.
+
+        `after`: begin behind the job of this id."""
+        query = {
+            "since": since, "until": until, "state": state, "task": task, "queue": queue, "after": after
+        }  # fmt: skip
         return Pages("/v1/history", Page[Job], query, limit, page_size)
 
     @call

@@ -25,6 +25,7 @@ from rota.model.cluster import (
     SavedView as SavedView,
     ShardStatus as ShardStatus,
     ShareService as ShareService,
+    HistoryPartition as HistoryPartition,
     Takeover as Takeover,
     TaskTotals as TaskTotals,
     Triggered as Triggered,

@@ -59,6 +59,14 @@ class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
     node: str | None  # the owner's name
 
 
+class HistoryPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of the history: a day, an hour, or what had none (`past_other`)."""
+
+    name: str
+    bytes: int  # with its index
+    jobs: int  # an estimate
+
+
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):
     """Shards that a scheduler took at one moment."""
 

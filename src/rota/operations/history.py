@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from typing import Literal, get_args
 from uuid import UUID
 
 from rota.errors import ConfigError
-from rota.model import Job, State
+from rota.model import HistoryPartition, Job, State
 from rota.operations.base import Operations
 from rota.store.history import HistoryStore
 
+PartitionSize = Literal["day", "hour"]
 _PAGE = 200  # a payload and a result may have a megabyte each
 
 
@@ -43,17 +45,34 @@ class History(Operations):
             limit=limit,
         )  # fmt: skip
 
+    async def partitions(self) -> Sequence[HistoryPartition]:
+        """List the partitions of the history, with their sizes. All namespaces are in the same ones."""
+        return await HistoryStore(await self._database()).partitions()
+
+    async def partition_by(self, size: PartitionSize) -> None:
+        """Set whether the history has a partition for each day (the default) or for each hour.
+
+        It begins with tomorrow (UTC), or the day after in the last hour of a day: a scheduler replaces
+        the empty partitions of the coming days within a minute. Those that have jobs stay as they are.
+        """
+        if size not in get_args(PartitionSize):
+            raise ConfigError(f"size must be day or hour, not {size!r:.100}", field="size")
+        store = HistoryStore(await self._database())
+        async with self._changing("set", "history") as change:
+            change.before = {"partitions": "hour" if await store.by_hour() else "day"}
+            await store.set_by_hour(size == "hour")
+            change.after = {"partitions": size}
+
     async def jobs(
         self, since: datetime, until: datetime, *, state: str | None = None,
-        task: str | None = None, queue: str | None = None,
+        task: str | None = None, queue: str | None = None, after: UUID | None = None,
     ) -> AsyncIterator[Job]:  # fmt: skip
         """Iterate over all jobs that ended from `since` to before `until`.
 
         Each comes once, in the order in which they were submitted, however many there are; one page is
         in memory at a time. A worker may report an end some seconds after it: leave a minute between
-        `until` and now if another period is to follow.
+        `until` and now if another period is to follow. `after`: begin behind the job of this id.
         """
-        after: UUID | None = None
         while True:
             found = await self.page(
                 since, until, state=state, task=task, queue=queue, after=after, limit=_PAGE

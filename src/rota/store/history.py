@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from rota.model import Job, State
+from rota.model import HistoryPartition, Job, State
 from rota.store.database import Store
 from rota.store.jobs import to_job
 from rota.store.work import NIL
@@ -18,6 +18,16 @@ STEPWISE = (_DEAD, _STRAYS)  # what is not dropped by the day
 
 
 class HistoryStore(Store):
+    async def by_hour(self) -> bool:
+        """Return whether the partitions to come are hours."""
+        return await self._one(bool, "history_hours")
+
+    async def set_by_hour(self, by_hour: bool) -> None:
+        await self.database.fetch("set_history_hours", int(by_hour))
+
+    async def partitions(self) -> Sequence[HistoryPartition]:
+        return await self._all(HistoryPartition, "list_history_partitions")
+
     async def now(self) -> datetime:
         return await self._one(datetime, "now")
 
@@ -37,9 +47,9 @@ class HistoryStore(Store):
 
     async def pages_of_day(self, name: str) -> AsyncIterator[list[str]]:
         """Iterate over the rows of a day as JSON, as they are stored, some at a time."""
-        day, after = _day_of(name), NIL
+        (first, end), after = _stretch_of(name), NIL
         while True:
-            rows = await self.database.fetch("rows_of_day", name, day, after, _PAGE)
+            rows = await self.database.fetch("rows_of_day", name, first, after, _PAGE, end)
             if rows:
                 yield [row["row"] for row in rows]
             if len(rows) < _PAGE:
@@ -48,7 +58,7 @@ class HistoryStore(Store):
 
     async def count_day(self, name: str) -> int:
         """Count the rows of a day; 0 if it was dropped meanwhile."""
-        return await self._one(int, "count_day", name, _day_of(name))
+        return await self._one(int, "count_day", name, *_stretch_of(name))
 
     async def old_rows(self, kind: str, days: int, limit: int) -> Sequence[Any]:
         """Return rows that are not dropped by the day, as (id, JSON). `kind`: one of STEPWISE."""
@@ -58,6 +68,11 @@ class HistoryStore(Store):
         await self.database.fetch(f"forget_{kind}", ids)
 
 
-def _day_of(name: str) -> datetime:
-    """Return when the day of a partition begins."""
-    return datetime.strptime(name, "past_%Y%m%d").replace(tzinfo=UTC)
+def _stretch_of(name: str) -> tuple[datetime, datetime]:
+    """Return the time of a partition: a day, or an hour."""
+    digits = name.removeprefix("past_")
+    if by_hour := "_" in digits:
+        first = datetime.strptime(f"{digits}+0000", "%Y%m%d_%H%z")
+    else:
+        first = datetime.strptime(f"{digits}+0000", "%Y%m%d%z")
+    return first, first + (timedelta(hours=1) if by_hour else timedelta(days=1))

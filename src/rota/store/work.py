@@ -297,14 +297,23 @@ class UpkeepStore(Store):
 
     async def make_days(self, ahead: int) -> int:
         """Make the partitions of the coming days; return how many. A locked one is left for later."""
+        for row in await self.database.fetch("days_of_another_size"):
+            await self._drop_within(_EVERYBODY_WAITS, row["name"], False, 0)
         made = 0
         for row in await self.database.fetch("missing_days", ahead):
-            # Each in a transaction of its own: its locks are short.
-            try:
-                made += await self.database.fetchval("make_partition", row["parent"], row["day"])
-            except StoreUnavailable as error:
-                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
-                    raise
+            made += await self._make("make_partition", row["parent"], row["day"])
+        for row in await self.database.fetch("missing_hours"):
+            made += await self._make("make_hour", row["hour"])
+        return made
+
+    async def _make(self, query: str, *arguments: Any) -> bool:
+        """Make a partition, in a transaction of its own: its locks are short."""
+        try:
+            made: bool = await self.database.fetchval(query, *arguments)
+        except StoreUnavailable as error:
+            if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                raise
+            return False
         return made
 
     async def drop_old_days(

@@ -199,10 +199,13 @@ async def list_ended_jobs(
     queue: Filter = None,
     cursor: Cursor = None,
     limit: Limit = 50,
+    after: Annotated[
+        UUID | None, QueryParameter(description="Begin behind the job of this id.")
+    ] = None,
 ) -> Page[Job]:
     """List jobs with their payloads, results and attempts, in the order in which they were submitted."""
-    question = (since, until, in_state, task, queue)
-    after = read_cursor(cursor, UUID, question)
+    question = (since, until, in_state, task, queue, after)
+    after = read_cursor(cursor, UUID, question) or after
     zoned("since", since)
     zoned("until", until)
     found = await tenant.history.page(

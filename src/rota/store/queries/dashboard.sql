@@ -115,12 +115,12 @@ order by p.finished_at - p.started_at desc
 limit $5;
 
 -- name: day_pages
--- How many pages the partition of a moment's day has. A day without a partition is in the default one.
-select pg_relation_size(c.oid) / current_setting('block_size')::bigint
+-- How many pages the partition of a moment's day has; of hours, the largest. A day without a partition is in the default one.
+select pg_relation_size(c.oid) / current_setting('block_size')::bigint as pages
 from pg_class as c join pg_inherits as i on i.inhrelid = c.oid
 where i.inhparent = 'rota.past'::regclass
-  and c.relname in ('past_' || to_char($1::timestamptz at time zone 'UTC', 'YYYYMMDD'), 'past_other')
-order by c.relname = 'past_other'
+  and (left(c.relname, 13) = 'past_' || to_char($1::timestamptz at time zone 'UTC', 'YYYYMMDD') or c.relname = 'past_other')
+order by c.relname = 'past_other', pages desc
 limit 1;
 
 -- name: failures_since

@@ -12,15 +12,15 @@ order by id
 limit $8;
 
 -- name: rows_of_day
--- Rows of the partition $1, whose day begins at $2, by id, after the id $3. By its parent: a role may read that.
+-- Rows of the partition $1, which is of the time from $2 to $5, by id, after the id $3. By its parent: a role may read that.
 select id, row_to_json(p)::text as row from rota.past as p
-where finished_at >= $2 and finished_at < $2 + interval '1 day' and tableoid = to_regclass('rota.' || $1) and id > $3
+where finished_at >= $2 and finished_at < $5 and tableoid = to_regclass('rota.' || $1) and id > $3
 order by id
 limit $4;
 
 -- name: count_day
 select count(*) from rota.past as p
-where finished_at >= $2 and finished_at < $2 + interval '1 day' and tableoid = to_regclass('rota.' || $1);
+where finished_at >= $2 and finished_at < $3 and tableoid = to_regclass('rota.' || $1);
 
 -- name: old_dead_letters
 -- Dead letters whose retention is over, as the rows that are stored.

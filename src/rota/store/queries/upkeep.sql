@@ -87,12 +87,51 @@ select (select count(*) from noted) as noted,
 from part;
 
 -- name: missing_days
--- From today to $1 days ahead.
+-- From today to $1 days ahead. The past has hours in place of days where that is set (the setting history_hours), beginning with
+-- tomorrow; a day that has hours needs nothing else.
 select k.parent, d.day
 from unnest(array['past', 'occurrence', 'job_log', 'trace']) as k(parent)
 cross join (select (rota.now() at time zone 'UTC')::date + ahead as day from generate_series(0, $1::int) as ahead) as d
 where to_regclass('rota.' || k.parent || '_' || to_char(d.day, 'YYYYMMDD')) is null
+  and not (k.parent = 'past' and (
+      to_regclass('rota.past_' || to_char(d.day, 'YYYYMMDD') || '_23') is not null
+      or exists (select from rota.setting as s where s.name = 'history_hours' and s.value > 0)))
 order by d.day, k.parent;
+
+-- name: missing_hours
+-- From this hour to the end of the day after the next, if the past has hours.
+select h.hour
+from generate_series(date_trunc('hour', rota.now(), 'UTC'), date_trunc('day', rota.now(), 'UTC') + interval '71 hours',
+                     interval '1 hour') as h(hour)
+where exists (select from rota.setting as s where s.name = 'history_hours' and s.value > 0)
+  and to_regclass('rota.past_' || to_char(h.hour at time zone 'UTC', 'YYYYMMDD')) is null
+  and to_regclass('rota.past_' || to_char(h.hour at time zone 'UTC', 'YYYYMMDD_HH24')) is null
+order by 1;
+
+-- name: make_hour
+select rota.make_hour($1);
+
+-- name: days_of_another_size
+-- Partitions of the past that begin in an hour or later, and are days where hours are wanted, or hours where days are.
+select c.relname as name
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}(_[0-9]{2})?$'
+  and (length(c.relname) > 13) <> exists (select from rota.setting as s where s.name = 'history_hours' and s.value > 0)
+  and to_date(substr(c.relname, 6, 8), 'YYYYMMDD')::timestamp at time zone 'UTC' > rota.now() + interval '1 hour'
+order by 1;
+
+-- name: set_history_hours
+insert into rota.setting (name, value) values ('history_hours', $1)
+on conflict (name) do update set value = excluded.value;
+
+-- name: list_history_partitions
+select c.relname as name, pg_total_relation_size(c.oid) as bytes, greatest(c.reltuples, 0)::bigint as jobs
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'rota.past'::regclass
+order by 1;
+
+-- name: history_hours
+select coalesce((select s.value > 0 from rota.setting as s where s.name = 'history_hours'), false);
 
 -- name: make_partition
 select rota.make_partition($1, $2);
@@ -104,8 +143,11 @@ select rota.drop_day($1, $2, $3);
 -- Partitions of the past whose last moment is older than the retention.
 select c.relname as name, pg_relation_size(c.oid) > 0 as filled
 from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
-where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}$'
-  and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
+where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}(_[0-9]{2})?$'
+  and case when length(c.relname) > 13
+           then to_date(substr(c.relname, 6, 8), 'YYYYMMDD')::timestamp + make_interval(hours => right(c.relname, 2)::int + 1)
+           else to_date(substr(c.relname, 6, 8), 'YYYYMMDD')::timestamp + interval '1 day' end
+      + make_interval(days => $1::int) <= rota.now() at time zone 'UTC'
 order by 1;
 
 -- name: old_occurrence_days
