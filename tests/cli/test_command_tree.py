@@ -108,7 +108,7 @@ def test_the_listings_are_those_one_expects():
             "runs list",
             "signals list", "profiles list", "tasks list", "triggers list", "alerts list",
             "jobs changes", "pools list",
-            "maintenance list", "sinks list"} == set(LISTS)  # fmt: skip
+            "maintenance list", "sinks list", "history partitions"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))

@@ -76,6 +76,7 @@ ELSEWHERE = {
     "dev": "runs a node", "start": "runs a node", "pool": "runs nodes", "migrate": "changes the schema",
     "recover": "adopts a database",
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
+    "history partitions": "is about the whole database",
     "schedules declare": "compares with the database what code declares",
     "workflows check-replay": "has a test of its own", "profiles list": "reads a file",
     "runs watch": "waits for the end of a run",

@@ -29,7 +29,7 @@ _STEP = 4_000_000  # bytes of lines between two looks at the disk
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What is exported, and how far it is."""
+    """The jobs that are exported, and how many of them are written."""
 
     since: datetime
     until: datetime
