@@ -1,7 +1,8 @@
 """Runs of workflows under an operator who starts, cancels, pauses, resumes, retries and skips at random.
 
-Graphs are random, of every rule, with conditions, optional steps and sub-workflows. Nobody else touches
-the runs, but for those who cancel, retry and discard jobs, also jobs of steps.
+Graphs are random, of every rule, with conditions, optional steps and sub-workflows. A schedule starts
+runs of one of them. Nobody else touches the runs, but for those who cancel, retry and discard jobs, also
+jobs of steps. A step's result says by which attempt it was made, and of which result.
 """
 
 from __future__ import annotations
@@ -15,13 +16,18 @@ from typing import Any
 from proof.asking import Asker
 from proof.history import Operation
 from rota import App, Context, Retry
+from rota.core.time.schedule import make_spec
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, Rule, StepDefinition
 from rota.errors import StoreUnavailable
 
-TASKS = ("step_quick", "step_quick", "step_shaky", "step_long", "step_exact")
-ENDS = {"step_shaky": "any"}
-_ATTEMPTS = {"step_quick": 8, "step_shaky": 2, "step_long": 8, "step_exact": 8}
+TASKS = ("step_quick", "step_quick", "step_shaky", "step_long", "step_exact", "step_large")
+ENDS = {"step_shaky": "any", "step_large": "any"}
+_ATTEMPTS = {
+    "step_quick": 8, "step_shaky": 2, "step_long": 8, "step_exact": 8, "step_large": 8
+}  # fmt: skip
+BY_HAND = 5  # the result of a step that was skipped
+_SCHEDULE, _EVERY = "runs", 3
 _GRAPHS = 5
 _MOST = 14  # runs at a time
 _RULES = [rule.label for rule in Rule]
@@ -30,36 +36,51 @@ Attempt = Callable[[Context], AbstractContextManager[None]]
 Nap = Callable[[float], Awaitable[None]]
 
 
+def _made(ctx: Context, value: Any) -> dict[str, Any]:
+    return {
+        "by": f"{ctx.job.id}/{ctx.token}",
+        "of": value["by"] if isinstance(value, dict) and "by" in value else value,
+    }
+
+
 def add_tasks(
     app: App, attempt: Attempt, nap: Nap, effect: str, chance: Callable[[], float]
 ) -> None:
     @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_quick"], base=0.3))
-    async def step_quick(value: Any, ctx: Context) -> int:
+    async def step_quick(value: Any, ctx: Context) -> dict[str, Any]:
         with attempt(ctx):
             await nap(0.1)
-            return 1
+            return _made(ctx, value)
 
     @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_shaky"], base=0.3))
-    async def step_shaky(value: Any, ctx: Context) -> int:
+    async def step_shaky(value: Any, ctx: Context) -> dict[str, Any]:
         """Fails now and then for good."""
         with attempt(ctx):
             await nap(0.5)
             if chance() < 0.6:
                 raise ValueError("not now")
-            return 2
+            return _made(ctx, value)
 
     @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_long"], base=0.3), queue="other")
-    async def step_long(value: Any, ctx: Context) -> int:
+    async def step_long(value: Any, ctx: Context) -> dict[str, Any]:
         with attempt(ctx):
             await nap(5)
-            return 3
+            return _made(ctx, value)
+
+    @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_large"], base=0.3))
+    async def step_large(value: Any, ctx: Context) -> dict[str, Any]:
+        """Has a result now and then that is too large to be stored."""
+        with attempt(ctx):
+            await nap(0.1)
+            large = "x" * (app.settings.max_result_bytes + 1) if chance() < 0.3 else ""
+            return {**_made(ctx, value), "large": large}
 
     @app.task(guarantee="exactly_once", retry=Retry(max_attempts=_ATTEMPTS["step_exact"], base=0.3))
-    async def step_exact(value: Any, ctx: Context) -> int:
+    async def step_exact(value: Any, ctx: Context) -> dict[str, Any]:
         with attempt(ctx):
             await ctx.connection.execute(effect, ctx.job.id, ctx.token)
             await nap(0.5)
-            return 4
+            return _made(ctx, value)
 
 
 def random_graph(random: Random, name: str, inner: str | None) -> Graph:
@@ -114,6 +135,11 @@ class RunOperator:
             await self._persist(lambda graph=graph: self._app.workflows.put(graph))
             self._names.append(graph.definition.name)
             self._steps[graph.definition.name] = graph.order
+        spec = make_spec(
+            _SCHEDULE, workflow=self._names[0], every=_EVERY, payload={"open": True},
+            overlap=self._random.choice(("skip", "queue")),
+        )  # fmt: skip
+        await self._persist(lambda: self._app.schedules.put(spec))
 
     async def _persist(self, act: Callable[[], Awaitable[Any]]) -> None:
         while True:
@@ -134,8 +160,9 @@ class RunOperator:
                 await self._random.choices(list(moves), list(moves.values()))[0]()
 
     async def leave(self) -> None:
-        """Whatever is paused goes on."""
+        """Whatever is paused goes on, and nothing more is due."""
         self.stopping = True
+        await self._persist(lambda: self._app.schedules.pause(_SCHEDULE))
         for run in sorted(self._paused):
             await self._resume_one(run)
 
@@ -194,7 +221,7 @@ class RunOperator:
     async def _skip(self) -> None:
         if (run := self._any()) is not None:
             step = self._random.choice(self._steps[self._runs[run]])
-            await self._ask("skip step", run, lambda: self._app.runs.skip(run, step, 5), step)
+            await self._ask("skip step", run, lambda: self._app.runs.skip(run, step, BY_HAND), step)
 
     async def _ask(
         self, kind: str, run: str, act: Callable[[], Awaitable[Any]], detail: str = ""

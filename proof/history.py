@@ -39,7 +39,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 import msgspec
 
-from proof.keyed_tasks import UNIQUE
+from proof.keyed_tasks import STARTS_RUNS, UNIQUE
 from proof.owners import OWN_SETTINGS
 
 T = TypeVar("T")
@@ -342,15 +342,18 @@ _DUMPS = {
                extract(epoch from created_at)::float8 as created_at,
                extract(epoch from started_at)::float8 as started_at,
                extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error,
-               nullif(concat_ws(' ', headers -> 'occurrence' ->> 'schedule',
-                                headers -> 'occurrence' ->> 'due_at'), '') as occurrence,
+               -- A step of a scheduled run knows its occurrence as well, and is no job of it.
+               nullif(case when run_id is null then
+                   concat_ws(' ', headers -> 'occurrence' ->> 'schedule',
+                             headers -> 'occurrence' ->> 'due_at') end, '') as occurrence,
                case when task in ({unique}) then payload ->> 'key' end as unique_key
-        from {schema}.job order by id""",
+        from {schema}.job where task <> '{start_task}' order by id""",
     "occurrence": """
         select o.schedule_id::text, s.name as schedule, extract(epoch from o.due_at)::float8 as due_at,
                extract(epoch from o.run_at)::float8 as run_at, o.state, o.reason, o.caught_up,
                o.job_id::text, extract(epoch from o.decided_at)::float8 as decided_at
         from {schema}.occurrence as o left join {schema}.schedule as s on s.id = o.schedule_id
+        where s.task is distinct from '{start_task}'
         order by s.name, o.due_at""",
     "schedule": """
         select id::text, name, source, extract(epoch from created_at)::float8 as created_at,
@@ -377,6 +380,8 @@ _DUMPS = {
     "step": """
         select s.run_id::text, s.number, w.name, w.kind, w.rule, w.tolerated, w.optional, s.state,
                s.job_id::text, w.condition is not null as conditional,
+               (w.arguments -> 'value' ->> '$step')::int as takes,
+               case when starts_with(w.task, 'step_') then s.result end as result,
                coalesce(s.error ->> 'type' = 'SkippedByHand', false) as by_hand,
                s.state = 6 and s.started_at is null as unjudged,
                array(select p.number from {schema}.workflow_step as p
@@ -426,7 +431,7 @@ async def dump_database(url: str, schema: str, folder: Path) -> float:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             now = await connection.fetchval(f"select extract(epoch from {schema}.now())::float8")
             for name, query in _DUMPS.items():
-                text = query.format(schema=schema, unique=_UNIQUE)
+                text = query.format(schema=schema, unique=_UNIQUE, start_task=STARTS_RUNS)
                 await _dump(connection, text, folder / f"db-{name}.jsonl")
         return float(now)
     finally:

@@ -29,5 +29,8 @@ DEBOUNCE, DEBOUNCE_MAX = 2.0, 9.0  # after the last submit, and after the first
 
 IN_CHUNKS, AS_JOBS = "member", "member_job"  # a job of the first calls its handler for many items
 
+# The jobs by which schedules start runs, and which journal nothing.
+STARTS_RUNS = "rota.start"
+
 # For others of its kind, and not only for a slot.
 WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED}

@@ -20,6 +20,8 @@ from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_ta
 from proof.checker.flows import (
     every_run_ends,
     nothing_starts_after_a_cancel,
+    results_are_those_of_the_steps_before,
+    runs_of_a_schedule_do_not_overlap,
     steps_run_once_in_a_round,
     steps_start_by_their_rules,
 )
@@ -132,6 +134,14 @@ RULES = (
     Rule(40, "rates are kept", ("starts under a rate",), rates_are_kept),
     Rule(41, "depths are kept", ("jobs of limited queues",), depths_are_kept),
     Rule(42, "depths are right", ("depths",), depths_are_right),
+    Rule(
+        43, "results are those of the steps before", ("results", "taken"),
+        results_are_those_of_the_steps_before,
+    ),
+    Rule(
+        44, "runs of a schedule don't overlap", ("runs of schedules",),
+        runs_of_a_schedule_do_not_overlap,
+    ),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -152,6 +153,13 @@ class SignalRow(msgspec.Struct, gc=False, omit_defaults=True):
     taken_at: float | None = None
 
 
+class Made(msgspec.Struct, gc=False):
+    """The result of a step: by which attempt, and of which result."""
+
+    by: str
+    of: Any
+
+
 class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
     run_id: str
     number: int
@@ -166,6 +174,8 @@ class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
     unjudged: bool = False  # it failed without having started
     job_id: str | None = None
     before: list[int] = []  # the numbers of the steps that it comes after
+    takes: int | None = None  # the number of the one whose result it is given
+    result: Made | int | None = None
 
 
 class MapRow(msgspec.Struct):

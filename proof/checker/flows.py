@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import pairwise
+
 from proof.checker.facts import (
     CANCELLED,
     FAILED,
@@ -10,6 +13,7 @@ from proof.checker.facts import (
     SUCCEEDED,
     Facts,
     JobRow,
+    Made,
     RunRow,
     StepRow,
 )
@@ -18,6 +22,7 @@ from proof.history import PAUSE
 
 _ALL_SUCCEEDED, _ALL_ENDED, _ONE_SUCCEEDED, _ONE_FAILED, _ALWAYS = range(1, 6)
 _TASK, _END = 1, 3
+_DROPPED = "ResultDropped"
 _CHUNKS = 1_000_000  # the steps of chunks' jobs begin here
 _UPSTREAM_FAILED = 9
 _NOT_DONE = (FAILED, CANCELLED, _UPSTREAM_FAILED)
@@ -196,3 +201,65 @@ def every_run_ends(facts: Facts, tally: Tally) -> Found:
             continue
         evidence = (line("db-run", run), *(line("db-step", step) for step in shown))
         yield f"run {run.id}", sentence, evidence
+
+
+def results_are_those_of_the_steps_before(facts: Facts, tally: Tally) -> Found:
+    """A step is given the result that the one before it has, of no other attempt and of no other round.
+    A result that can't be stored is no success."""
+    for run_id, steps in facts.steps.items():
+        by_number = {step.number: step for step in steps}
+        for step in steps:
+            job = facts.jobs.get(step.job_id or "")
+            if step.state != SUCCEEDED or step.by_hand or step.kind != _TASK or job is None:
+                continue
+            taken = None if step.takes is None else by_number[step.takes]
+            problem = _foreign_result(step, job, tally) or _foreign_input(step, taken, tally)
+            if problem:
+                shown = (step,) if taken is None else (step, taken)
+                evidence = (*(line("db-step", each) for each in shown), line("db-job", job))
+                yield f"run {run_id}", f"step {step.name} {problem}", evidence
+
+
+def _foreign_result(step: StepRow, job: JobRow, tally: Tally) -> str | None:
+    if job.error is not None and job.error.type == _DROPPED:
+        return "succeeded, and its result was dropped"
+    if isinstance(step.result, Made):
+        tally["results"] += 1
+        if step.result.by != f"{job.id}/{job.token}":
+            return f"has the result of {step.result.by}, and succeeded as {job.id}/{job.token}"
+    return None
+
+
+def _foreign_input(step: StepRow, taken: StepRow | None, tally: Tally) -> str | None:
+    """With the rules about one the step before it may not have ended when it starts."""
+    early = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
+    if taken is None or taken.kind != _TASK or early or not isinstance(step.result, Made):
+        return None
+    tally["taken"] += 1
+    held = taken.result if taken.state == SUCCEEDED else None
+    expected = held.by if isinstance(held, Made) else held
+    if step.result.of != expected:
+        return f"was given the result of {step.result.of}, and step {taken.name} has {expected}"
+    return None
+
+
+def runs_of_a_schedule_do_not_overlap(facts: Facts, tally: Tally) -> Found:
+    """The one before has ended, whatever it waited for. One that is resumed later waits for no other."""
+    started: dict[str, list[RunRow]] = defaultdict(list)
+    for run in facts.runs.values():
+        if run.schedule_id is not None:
+            tally["runs of schedules"] += 1
+            started[run.schedule_id].append(run)
+    for schedule, runs in started.items():
+        runs.sort(key=lambda run: run.created_at)
+        for before, run in pairwise(runs):
+            until = facts.meta.database(facts.meta.ended)
+            until = before.ended_at if before.ended_at is not None else until
+            early = until - facts.meta.clock_error - run.created_at
+            if before.round == 1 and early > 0 and not facts.meta.clock_steps:
+                sentence = f"started run {run.id} {early:.3f} s before run {before.id} had ended"
+                yield (
+                    f"schedule {schedule}",
+                    sentence,
+                    (line("db-run", before), line("db-run", run)),
+                )

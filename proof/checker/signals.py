@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 from proof.checker.facts import FAILED, SUCCEEDED, CheckpointRow, Facts, SignalRow
 from proof.checker.report import Found, Tally, line
-from proof.history import Sight
+from proof.history import Operation, Sight
 
 _SIGNAL = 5  # a kind of checkpoint
 _SENT = re.compile(r"\S*signal-\d+")
@@ -29,6 +29,7 @@ def signals_are_taken_once(facts: Facts, tally: Tally) -> Found:
             yield f"signal {payload}", f"was taken by {len(places)} waits", lines
         if payload not in kept:
             yield f"signal {payload}", "was taken, and nobody has sent it", lines
+    yield from _sent_twice(facts)
     taken = Counter(
         row.job_id
         for rows in facts.checkpoints.values()
@@ -38,6 +39,20 @@ def signals_are_taken_once(facts: Facts, tally: Tally) -> Found:
     for id, count in taken.items():
         if count > 1:
             yield f"signal {id}", f"ended {count} waits", ()
+
+
+def _sent_twice(facts: Facts) -> Found:
+    """Two that the same `once` was sent with, and both were told that theirs is the first."""
+    first: dict[tuple[str, str], Operation] = {}
+    for operation in facts.operations:
+        if operation.kind != "send" or not operation.detail or not operation.id:
+            continue
+        if operation.answer == "done":
+            before = first.setdefault((operation.subject, operation.detail), operation)
+            if before is not operation:
+                sentence = f"was sent again as {operation.id}, under the same once"
+                lines = (line("operations", before), line("operations", operation))
+                yield f"signal {before.id}", sentence, lines
 
 
 def signals_are_not_lost(facts: Facts, tally: Tally) -> Found:

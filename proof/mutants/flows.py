@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import rota.runtime.attempts
 from proof.mutants.changes import in_function
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -88,6 +89,35 @@ resume_leaves_dependents = Mutant(
         "steps_to_resume",
         ("or not its.by_hand and", "or its.state <> {step.succeeded} and"),
     ),
+    moves=_MOVES,
+)
+results_of_another_round = Mutant(
+    name="an answer of another round is taken",
+    sql=in_function(
+        "step_result",
+        (
+            "    elsif its.state is not null then\n",
+            """    elsif its.state is not null then
+        select p.id, p.result into its.job_id, its.result from rota.past as p
+        where p.run_id = run and p.step = step_result.step and p.state = {state.succeeded}
+        order by p.token limit 1;
+""",
+        ),
+    ),
+    moves=_MOVES,
+)
+
+
+def _need_no_results(patches: Patches) -> None:
+    patches.set(rota.runtime.attempts, "_needed_by_others", lambda work, outcome: outcome)
+
+
+large_result_succeeds = Mutant(
+    name="a step whose result is too large succeeds", patch=_need_no_results, moves=_MOVES
+)
+place_is_free = Mutant(
+    name="a place is free while the run goes on",
+    sql=in_function("holds_place", ("r.id = job and r.state = {run.running}", "false")),
     moves=_MOVES,
 )
 

@@ -127,6 +127,17 @@ signal_taken_twice = Mutant(
     ),
     moves=_MOVES,
 )
+once_forgotten = Mutant(
+    name="once is forgotten at a resume",
+    sql=in_function(
+        "forget_failure",
+        (
+            "    with note as (",
+            "    update rota.run_signal as s set once = null;\n    with note as (",
+        ),
+    ),
+    moves=_MOVES,
+)
 wake_up_lost = Mutant(
     name="a function is suspended though its wait is over",
     sql=in_function(

@@ -519,6 +519,22 @@ def step_before_its_turn(story: Story) -> None:
     with_row(story, "job", {"finished_at": db(1006.3)}, id="fine-0")
 
 
+def sent_twice_with_one_once(story: Story) -> None:
+    story.operate("send", "go/k9", 1004, id="signal-8", detail="once-1")
+    story.operate("send", "go/k9", 1005, id="signal-9", detail="once-1")
+    for number in (8, 9):
+        story.tables["signal"].append(
+            {"id": f"s{number}", "name": "go", "key": "k9", "payload": f"signal-{number}",
+             "sent_at": db(1004)}
+        )  # fmt: skip
+
+
+def given_nothing(story: Story) -> None:
+    steps = story.tables["step"]
+    taker = next(row for row in steps if (row["run_id"], row["number"]) == ("fine", 1))
+    taker["result"] = {**taker["result"], "of": None}
+
+
 def of_step(run: str, number: int, **changes: Any) -> Spoil:
     return lambda story: with_row(story, "step", changes, run_id=run, number=number)
 
@@ -654,5 +670,13 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (42, "its depth is 3 and +0, and it has 0 jobs",
      lambda s: with_row(s, "depth", {"jobs": 3}, queue="narrow")),
     (42, "has room, and is shut", lambda s: with_row(s, "depth", {"shut": 1}, queue="narrow")),
+    (26, "was sent again as signal-9, under the same once", sent_twice_with_one_once),
+    (43, "was given the result of None, and step s0 has fine-0/", given_nothing),
+    (43, "has the result of fine-0/1, and succeeded as fine-0",
+     of_step("fine", 0, result={"by": "fine-0/1", "of": None})),
+    (43, "succeeded, and its result was dropped",
+     lambda s: with_row(s, "job", {"error": {"type": "ResultDropped"}}, id="fine-0")),
+    (44, "started run due-1 1.000 s before run due-0 had ended",
+     lambda s: with_row(s, "run", {"ended_at": db(1016.25)}, id="due-0")),
     (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

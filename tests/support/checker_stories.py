@@ -89,6 +89,9 @@ class Story:
         self.schedules: list[SchedulePromise] = []
         self.operations: list[Operation] = []
         self.sights: list[Sight] = []
+        self._made: dict[
+            tuple[str, int], str
+        ] = {}  # by which attempts the results of steps were made
         self.members: list[Member] = []
         self.tables: dict[str, list[Row]] = {
             name: []
@@ -459,15 +462,22 @@ class Story:
         return self.run(row, at + seconds + 2)
 
     def runs(self) -> None:
-        """One in its second round that was cancelled, and cleaned up; and one that succeeded."""
+        """One in its second round that was cancelled, and cleaned up; and one that succeeded. Two that a
+        schedule has started, one after the other."""
         self._run_of("cancelled", 7, round=2, cancel_at=1008 + DATABASE_MINUS_AT)
         self._step("cancelled", 0, 5, at=1005)
         self._step("cancelled", 1, 7, before=[0])
         self._step("cancelled", 2, 5, before=[1], rule=5, at=1010)
         self._run_of("fine", 5, round=1)
         self._step("fine", 0, 5, at=1005)
-        self._step("fine", 1, 5, before=[0], at=1006)
+        self._step("fine", 1, 5, before=[0], takes=0, at=1006)
         self._step("fine", 2, 8, before=[0], conditional=True)
+
+        for number in range(2):
+            began = 1010 + 5 * number + DATABASE_MINUS_AT
+            self._run_of(
+                f"due-{number}", 5, round=1, schedule_id="due", created_at=began, ended_at=began + 4
+            )
 
     def _run_of(self, id: str, state: int, **more: Any) -> None:
         self.tables["run"].append({"id": id, "name": id, "state": state, **more})
@@ -478,7 +488,10 @@ class Story:
     ) -> None:  # fmt: skip
         job = f"{run}-{number}"
         if at is not None:
-            self.run(self.row(job, "plain", at, run_id=run, step=number), at + 0.1)
+            row = self.run(self.row(job, "plain", at, run_id=run, step=number), at + 0.1)
+            of = self._made.get((run, more.get("takes", -1)))
+            self._made[run, number] = f"{job}/{row['token']}"
+            more["result"] = {"by": self._made[run, number], "of": of}
         self.tables["step"].append(
             {"run_id": run, "number": number, "name": f"s{number}", "kind": 1, "rule": rule,
              "state": state, "job_id": job if at else None, "before": before, **more}
