@@ -392,7 +392,7 @@ class KafkaBroker:
 
 
 class _Taking(ConsumerRebalanceListener):  # type: ignore[misc]
-    """The part of the topic that a relay takes: its partitions, and how far it is in each."""
+    """The partitions that a relay takes, and how far it is in them."""
 
     def __init__(self, consumer: Any, topic: str) -> None:
         self.consumer = consumer
