@@ -240,7 +240,7 @@ def http_reference() -> str:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             role = roles[method, path]
-            needed = role.label if role else "none"
+            needed = role or "none"
             rows.append(f"| `{method.upper()} {path}` | {operation['summary']} | {needed} |")
     return "\n".join(rows)
 

@@ -103,7 +103,8 @@ def test_a_listing_is_the_same_in_json_and_yaml(path: str, environ: dict[str, st
 
 def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues limits", "queues list", "nodes list", "events",
-            "audit list", "users list", "tokens list", "sessions list", "namespaces list",
+            "audit list", "users list", "roles list", "roles permissions",
+            "tokens list", "sessions list", "namespaces list",
             "webhooks list", "endpoints list", "shards", "encrypt", "jobs dead", "workflows list",
             "runs list",
             "signals list", "profiles list", "tasks list", "triggers list", "alerts list",

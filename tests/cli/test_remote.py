@@ -34,7 +34,9 @@ READS: dict[str, list[str]] = {
     "tasks show": ["nothing"], "tasks stats": ["broken"], "events": [], "nodes list": ["--all"],
     "webhooks deliveries": ["{webhook}"],
     "shards": [], "endpoints list": [], "endpoints show": ["push"], "webhooks list": [],
-    "users list": [], "sessions list": [], "tokens list": [], "namespaces list": [],
+    "users list": [],
+    "roles list": [], "roles show": ["admin"], "roles permissions": [],
+    "sessions list": [], "tokens list": [], "namespaces list": [],
     "audit list": [], "audit export": ["-", "--from", "-1d", "--to", "+1d"],
     "doctor": [], "schedules list": [], "schedules show": ["nightly"],
     "schedules occurrences": ["nightly"], "schedules audit": [], "schedules lint": [],
@@ -65,7 +67,8 @@ CHANGES = {
     "runs resume", "runs retry", "runs retry-members", "runs skip", "runs send", "signals send",
     "endpoints add", "endpoints change", "endpoints remove", "webhooks add", "webhooks remove",
     "webhooks pause", "webhooks resume", "webhooks test", "webhooks allow", "webhooks disallow",
-    "users add", "users remove", "sessions end", "tokens create", "tokens revoke",
+    "users add", "users remove", "roles set", "roles delete",
+    "sessions end", "tokens create", "tokens revoke",
     "namespaces limit", "namespaces unlimit", "namespaces encrypt", "namespaces decrypt",
     "login", "profiles use", "profiles remove", "nodes drain", "nodes undrain", "nodes stop",
     "webhooks redeliver", "jobs undo", "queues undo", "alerts acknowledge", "alerts silence",
@@ -269,6 +272,7 @@ def test_changes_are_made_through_the_server(there: dict[str, str], tmp_path: Pa
         endpoints remove pull --yes
         webhooks add https://example.org/more
         users add eve --role viewer | users remove eve --yes
+        roles set mailer --permission queues --in acme | roles delete mailer --yes
         tokens create ci --expires 1d
         namespaces limit acme --max-jobs 5 | namespaces unlimit acme --yes
         sessions end --links --yes
@@ -435,6 +439,7 @@ PASSED_ON = {
     "schedules": "get latest resume trigger pause delete forecast backfill",
     "namespaces": "set_limits remove_limits set_encrypted",
     "users": "remove",
+    "roles": "get set delete",
 }
 
 
@@ -450,7 +455,7 @@ def test_remote_verbs_take_no_more_than_the_operations():
                      "bulk")
     } | {
         name: (getattr(remote.installation, name), getattr(installation, name))
-        for name in ("tokens", "users", "sessions", "namespaces", "audit")
+        for name in ("tokens", "users", "roles", "sessions", "namespaces", "audit")
     }  # fmt: skip
     for name, (there, here) in nouns.items():
         own = {verb for verb in vars(type(there)) if not verb.startswith("_")}

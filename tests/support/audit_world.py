@@ -25,7 +25,8 @@ _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
     "trigger", "sink",
-    "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
+    "webhook", "allowed_host", "endpoint", "user_account", "access_role", "membership", "session",
+    "login_link",
     "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
     "pool", "depth", "maintenance",
 )  # fmt: skip

@@ -35,6 +35,7 @@ from rota.cli import (
     queue_files,
     queues,
     recover,
+    roles,
     run,
     runs,
     schedule_create,
@@ -185,6 +186,7 @@ cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 command(cli, "login", _ADMINISTERING)(login.login)
 cli.add_typer(login.group, name="profiles", rich_help_panel=_ADMINISTERING)
 cli.add_typer(users.group, name="users", rich_help_panel=_ADMINISTERING)
+cli.add_typer(roles.group, name="roles", rich_help_panel=_ADMINISTERING)
 cli.add_typer(sessions.group, name="sessions", rich_help_panel=_ADMINISTERING)
 cli.add_typer(tokens.group, name="tokens", rich_help_panel=_ADMINISTERING)
 cli.add_typer(namespaces.group, name="namespaces", rich_help_panel=_ADMINISTERING)

@@ -24,8 +24,8 @@ from rota.cli.profiles import (
 from rota.cli.session import Session, callback, command
 from rota.cli.target import named_server
 from rota.config import Settings
-from rota.core.access import ANYWHERE
 from rota.core.durations import format_duration
+from rota.core.roles import ANYWHERE
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:

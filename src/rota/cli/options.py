@@ -51,9 +51,11 @@ To = Annotated[When | None, moment("End of the period, not included.", "--to")]
 AllNamespaces = Annotated[
     bool, option("Include all namespaces, not only this one.", "--all-namespaces", "-A")
 ]
-UserRole = Annotated[Literal["viewer", "operator", "admin"], option("Role of the user.", "--role")]
+UserRole = Annotated[
+    str, option("Role: viewer, operator, admin or your own; several as a,b.", "--role")
+]
 TokenRole = Annotated[
-    Literal["viewer", "operator", "admin", "worker"], option("Role of the token.", "--role")
+    str, option("Role: viewer, operator, admin, worker or your own; several as a,b.", "--role")
 ]
 NamespaceName = Annotated[str, argument("NAMESPACE", "Name of the namespace.")]
 

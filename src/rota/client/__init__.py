@@ -26,6 +26,7 @@ from rota.client.administration import (
     Audit,
     Endpoints,
     Namespaces,
+    Roles,
     Sessions,
     Sinks,
     Tokens,
@@ -110,6 +111,7 @@ class _Client(Resource[C]):
         self.webhooks = Webhooks(connection)
         self.tokens = Tokens(connection)
         self.users = Users(connection)
+        self.roles = Roles(connection)
         self.sessions = Sessions(connection)
         self.namespaces = Namespaces(connection)
         self.audit = Audit(connection)

@@ -1,4 +1,4 @@
-"""`client.endpoints`, `triggers`, `webhooks`, `tokens`, `users`, `sessions`, `namespaces`, `audit`."""
+"""`client.endpoints`, `triggers`, `webhooks`, `tokens`, `users`, `roles`, `sessions` and others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from rota.core.administration import (
     NewEndpoint,
     NewWebhook,
     OpenSession,
+    RoleInfo,
     SinkStatus,
     TokenInfo,
     TriggerStatus,
@@ -243,6 +244,37 @@ class Users(Resource[C]):
     def remove(self, name: str) -> Exchange[None]:
         """Remove a user, and end their sessions."""
         return order("DELETE", _path("users", name), repeatable=False)
+
+
+class Roles(Resource[C]):
+    """`client.roles`: what tokens and users may do."""
+
+    @call
+    def list(self) -> Exchange[wire.RoleList]:
+        """List the roles, and all permissions that a role can have."""
+        return fetch("/v1/roles", wire.RoleList)
+
+    @call
+    def get(self, name: str) -> Exchange[RoleInfo]:
+        """Return a role."""
+        return fetch(_path("roles", name), RoleInfo)
+
+    @call
+    def set(
+        self, name: str, *, permissions: Sequence[str], namespaces: Sequence[str] = (),
+        tasks: Sequence[str] = (), queues: Sequence[str] = (), description: str = "",
+    ) -> Exchange[RoleInfo]:  # fmt: skip
+        """Define a role, or replace its definition: for an admin of all namespaces."""
+        body = {
+            "permissions": permissions, "namespaces": namespaces, "tasks": tasks, "queues": queues,
+            "description": description,
+        }  # fmt: skip
+        return send("PUT", _path("roles", name), RoleInfo, body, repeatable=True)
+
+    @call
+    def delete(self, name: str) -> Exchange[RoleInfo]:
+        """Delete a role that nobody has any more: for an admin of all namespaces."""
+        return send("DELETE", _path("roles", name), RoleInfo)
 
 
 class Sessions(Resource[C]):

@@ -16,6 +16,7 @@ import msgspec
 from rota.core.administration import (
     EndpointStatus,
     Namespace,
+    RoleInfo,
     SinkStatus,
     TriggerStatus,
     User,
@@ -232,6 +233,13 @@ class NamespaceList(msgspec.Struct, frozen=True):
 
 class UserList(msgspec.Struct, frozen=True):
     items: Sequence[User]
+
+
+class RoleList(msgspec.Struct, frozen=True):
+    """Roles; `permissions`: all that a role can have."""
+
+    items: Sequence[RoleInfo]
+    permissions: Sequence[str] = ()
 
 
 class EndedSessions(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.checkup import Finding
+from rota.core.roles import Role, make_role
 from rota.model import GuaranteeName, Retry
 
 
@@ -55,6 +56,24 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     has_password: bool
     issuer: str | None
     memberships: dict[str, str]
+
+
+class RoleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A role: what it permits, and where."""
+
+    name: str
+    permissions: list[str]  # queues:write, or queues for all of queues
+    namespaces: list[str] = []  # in which it holds; empty: all
+    tasks: list[str] = []  # whose jobs it may submit; empty: all
+    queues: list[str] = []  # to which it may submit jobs; empty: all
+    description: str = ""
+    built_in: bool = False
+    created_at: datetime | None = None  # None: it is built in
+    updated_at: datetime | None = None
+
+    @property
+    def role(self) -> Role:
+        return make_role(msgspec.structs.asdict(self))
 
 
 class CreatedToken(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from rota.config import check_name
-from rota.core.access import ANYWHERE, Role
+from rota.core.roles import ANYWHERE, BUILT_IN, check_role_names, names_of
 from rota.errors import ConfigError
 
 Grants = Mapping[str, str]  # roles by namespace
@@ -17,7 +17,7 @@ _FORM = (
 )
 
 
-def parse_groups(text: str, namespace: str) -> dict[str, list[tuple[str, Role]]]:
+def parse_groups(text: str, namespace: str) -> dict[str, list[tuple[str, str]]]:
     """Return the roles of each group, with their namespaces: `namespace` where none is named."""
     if not text.strip():
         return {}
@@ -31,10 +31,10 @@ def parse_groups(text: str, namespace: str) -> dict[str, list[tuple[str, Role]]]
     }
 
 
-def _parse(group: str, text: str, namespace: str) -> tuple[str, Role]:
+def _parse(group: str, text: str, namespace: str) -> tuple[str, str]:
     label, _, where = text.partition("@")
     try:
-        role = Role.of_user(label)
+        role = check_role_names(label, of_user=True)
         if (where := where or namespace) != ANYWHERE:
             check_name("namespace", where)
     except ConfigError as error:
@@ -44,10 +44,20 @@ def _parse(group: str, text: str, namespace: str) -> tuple[str, Role]:
     return where, role
 
 
-def granted(rules: Mapping[str, list[tuple[str, Role]]], groups: Iterable[str]) -> dict[str, str]:
-    """Return the highest role in each namespace that somebody of these groups has."""
-    found: dict[str, Role] = {}
+def granted(rules: Mapping[str, list[tuple[str, str]]], groups: Iterable[str]) -> dict[str, str]:
+    """Return the roles in each namespace that somebody of these groups has.
+
+    Of the built-in roles that is the highest, since each contains those below; of others all.
+    """
+    found: dict[str, set[str]] = {}
     for group in groups:
-        for where, role in rules.get(group, ()):
-            found[where] = max(role, found.get(where, role))
-    return {where: role.label for where, role in sorted(found.items())}
+        for where, roles in rules.get(group, ()):
+            found.setdefault(where, set()).update(names_of(roles))
+    return {
+        where: ",".join(sorted(_without_lower(names))) for where, names in sorted(found.items())
+    }
+
+
+def _without_lower(names: set[str]) -> set[str]:
+    built_in = [name for name in BUILT_IN if name in names]
+    return names - set(built_in[:-1])

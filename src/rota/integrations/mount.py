@@ -25,7 +25,8 @@ from uuid import NAMESPACE_URL, uuid5
 import msgspec
 
 from rota.app import App
-from rota.core.access import ANYWHERE, Identity, Role
+from rota.core.access import Identity
+from rota.core.roles import ANYWHERE, check_role_names, named
 from rota.errors import ConfigError
 from rota.lib.ids import new_secret
 from rota.server.application import make_server
@@ -53,7 +54,7 @@ class User(msgspec.Struct, frozen=True):
     def identity(self) -> Identity:
         """Return them as an identity of Rota's."""
         given = self.namespaces or {ANYWHERE: self.role}
-        roles = {name: Role.of_user(role) for name, role in given.items()}
+        roles = {name: named(check_role_names(role, of_user=True)) for name, role in given.items()}
         return Identity(
             id=uuid5(NAMESPACE_URL, f"rota:{self.name}"), name=self.name, kind="session",
             memberships=roles,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -12,21 +13,22 @@ import msgspec
 
 from rota.config import check_name
 from rota.core.access import (
-    ANYWHERE,
-    SUBMIT_SCOPE,
     Identity,
     Principal,
-    Role,
     check_label,
     check_scopes,
     check_submits,
 )
 from rota.core.administration import AddedUser, CreatedToken, OpenSession, TokenInfo, User
-from rota.errors import ConfigError, NotFound
+from rota.core.roles import ADMIN, ANYWHERE, SUBMIT, check_role_names, named
+from rota.errors import AccessDenied, ConfigError, NotFound
 from rota.lib.ids import hash_secret, new_id, new_prefix, new_secret
 from rota.operations.base import InstallationOperations
+from rota.operations.roles import existing_roles, roles_to_give
 from rota.store.changes import changing, current_actor, local_user
 from rota.store.identity import IdentityStore, NewToken
+
+log = logging.getLogger("rota.access")
 
 Place: TypeAlias = tuple[datetime, UUID]  # where a page of a list ends
 Ids: TypeAlias = list[UUID]
@@ -75,15 +77,14 @@ class Tokens(_Access):
             )
         check_label("token", name)
         check_name("namespace", namespace)
-        only = check_submits("tasks", tasks, scopes, role)
-        only_to = check_submits("queues", queues, scopes, role)
-        allowed = [SUBMIT_SCOPE] if only or only_to else check_scopes(scopes)
+        role = check_role_names(role, of_user=False)
+        scopes = check_scopes(scopes)
         if expires_at is not None and expires_at.tzinfo is None:
             raise ConfigError(
                 "expires_at needs a UTC offset, as in 2026-12-31T23:59:59Z", field="expires_at"
             )
         if by is not None:
-            by.check_may_create_token(check_scopes(scopes), everywhere=everywhere)
+            by.check_may_create_token(scopes, everywhere=everywhere)
             expires_at = by.limit_expiry(expires_at)
             if (most := by.identity.submits_per_second) is not None:
                 submits_per_second = min(submits_per_second or most, most)
@@ -92,16 +93,21 @@ class Tokens(_Access):
             expires_at = now + timedelta(seconds=expires_in)
         prefix = new_prefix()
         token = f"rota_{prefix}_{new_secret()}"
-        new = NewToken(
-            id=new_id(), prefix=prefix, hash=hash_secret(token), name=name,
-            namespace=ANYWHERE if everywhere else namespace, role=Role.parse(role).label,
-            created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
-            tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
-            submits_per_second=submits_per_second, queues=only_to,
-        )  # fmt: skip
         store = await self._store()
         async with self._changing("create", f"token {prefix}", namespace=namespace) as change:
-            change.after = info = await store.create_token(new)
+            roles = await roles_to_give(store, role)
+            only = check_submits("tasks", tasks, scopes, roles)
+            only_to = check_submits("queues", queues, scopes, roles)
+            allowed = [SUBMIT] if only or only_to else scopes
+            if by is not None:
+                by.check_may_grant(roles, everywhere=everywhere, scopes=allowed)
+            change.after = info = await store.create_token(NewToken(
+                id=new_id(), prefix=prefix, hash=hash_secret(token), name=name,
+                namespace=ANYWHERE if everywhere else namespace, role=role,
+                created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
+                tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
+                submits_per_second=submits_per_second, queues=only_to,
+            ))  # fmt: skip
         return CreatedToken(token, info)
 
     async def get(self, prefix: str, *, by: Principal) -> TokenInfo:
@@ -153,20 +159,31 @@ class Users(_Access):
 
     async def add(
         self, name: str, *, role: str, namespace: str, everywhere: bool = False,
-        password: str | None = None,
+        password: str | None = None, by: Principal | None = None,
     ) -> AddedUser:  # fmt: skip
-        """Add a user, or change the role or password of one."""
+        """Add a user, or change the roles or password of one.
+
+        `by`, if given, is who does it: they can give no more than they may do themselves, and change
+        nobody who may do more.
+        """
         from rota.lib.passwords import hash_password  # slow to import
 
         check_label("user", name)
-        Role.of_user(role)
+        role = check_role_names(role, of_user=True)
+        if by is not None and password is not None:
+            _check_may_lend_account(by)
         where = ANYWHERE if everywhere else check_name("namespace", namespace)
         # Slow on purpose: not on the loop that answers everybody else.
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else None
         added = AddedUser(name, role, where, hashed is not None)
         store = await self._store()
         async with self._changing("add", f"user {name}", namespace=where, after=added):
-            await store.put_membership(await store.put_user(new_id(), name, hashed), where, role)
+            roles = await roles_to_give(store, role, of_user=True)
+            user = await store.put_user(new_id(), name, hashed)  # locks the user
+            if by is not None:
+                by.check_may_grant(roles, everywhere=True)
+                await _check_covers(by, store, user, name)
+            await store.put_membership(user, where, role)
         return added
 
     async def follow_groups(
@@ -186,6 +203,15 @@ class Users(_Access):
                     new_id(), vouched, issuer, subject
                 ) or await store.find_user_of_issuer(issuer, subject, vouched)
             before = await store.memberships(user) if user is not None else {}
+            existing = {where: await existing_roles(store, roles[where]) for where in sorted(roles)}
+            if existing != roles:
+                gone = {*",".join(roles.values()).split(",")} - {
+                    *",".join(existing.values()).split(",")
+                }
+                log.warning(
+                    "oidc_groups names roles that do not exist: %s", ", ".join(sorted(gone))
+                )
+            roles = {where: role for where, role in existing.items() if role}
             if user is None or before == roles:
                 change.void()
             else:
@@ -194,12 +220,38 @@ class Users(_Access):
                 await store.set_memberships(user, roles)
         return user if roles else None
 
-    async def remove(self, name: str) -> None:
-        """Remove a user, and end their sessions."""
+    async def remove(self, name: str, *, by: Principal | None = None) -> None:
+        """Remove a user, and end their sessions. `by` as in `add`."""
         store = await self._store()
         async with self._changing("remove", f"user {name}"):
+            found = await store.find_user(name) if by is not None else None
+            if by is not None and found is not None:
+                await _check_covers(by, store, found[0], name)
             if not await store.remove_user(name):
                 raise NotFound(f"there is no user {name!r}; `rota users list` lists them")
+
+
+def _check_may_lend_account(by: Principal) -> None:
+    """Refuse those who could otherwise log in as somebody who is given more than they have, later."""
+    try:
+        by.check_may_grant((ADMIN,), everywhere=True)
+    except AccessDenied:
+        raise AccessDenied(
+            "only an admin of all namespaces sets passwords and makes login links: who has them acts as "
+            "that user, also with roles that the user is given later",
+            field="password",
+        ) from None
+
+
+async def _check_covers(by: Principal, store: IdentityStore, user: UUID, name: str) -> None:
+    """Refuse to change a user who may do more than the one who changes them."""
+    held = await store.memberships(user)
+    defined = [each.role for each in await store.list_roles()]
+    try:
+        for roles in held.values():
+            by.check_may_grant(named(roles, defined), everywhere=True)
+    except AccessDenied as error:
+        raise AccessDenied(f"user {name!r} may do more than you: {error}", field="name") from None
 
 
 class LoginLink(msgspec.Struct, frozen=True):
@@ -286,15 +338,21 @@ class Sessions(_Access):
             await (await self._store()).end_session(hash_secret(secret))
 
     async def create_link(
-        self, *, user: str | None = None, role: str = "admin", namespace: str = ANYWHERE
-    ) -> LoginLink:
-        """Create a one-time login link: for a user, or for whoever opens it, in a role."""
-        label = Role.of_user(role).label
+        self, *, user: str | None = None, role: str = "admin", namespace: str = ANYWHERE,
+        by: Principal | None = None,
+    ) -> LoginLink:  # fmt: skip
+        """Create a one-time login link: for a user, or for whoever opens it, in a role. `by` as in
+        `Users.add`."""
+        label = check_role_names(role, of_user=True)
+        if by is not None:
+            _check_may_lend_account(by)
         link = LoginLink(new_secret(), self._connections.settings.link_minutes * 60)
         subject = f"user {user}" if user else f"{role} of {namespace}"
         store = await self._store()
         async with self._changing("link", subject, namespace=namespace):
             found = await store.find_user(user) if user is not None else None
+            if user is None:
+                await roles_to_give(store, role, of_user=True)
             if user is not None and found is None:
                 raise NotFound(f"there is no user {user!r}; `rota users add` adds one")
             await store.create_link(

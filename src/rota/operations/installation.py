@@ -15,6 +15,7 @@ from rota.operations.base import InstallationOperations
 from rota.operations.connection import Connections
 from rota.operations.events import AuditLog
 from rota.operations.queues import count_soon
+from rota.operations.roles import Roles
 from rota.store.depths import DepthStore
 from rota.store.grants import Purpose, grant_statements
 from rota.store.quotas import QuotaStore
@@ -35,6 +36,7 @@ class Installation:
     ) -> None:
         self.tokens = Tokens(connections, on_change)
         self.users = Users(connections, on_change)
+        self.roles = Roles(connections, on_change)
         self.sessions = Sessions(connections, on_change)
         self.namespaces = Namespaces(connections, on_change)
         self.database_roles = DatabaseRoles(connections)
@@ -49,7 +51,7 @@ class Namespaces(InstallationOperations):
         found = await QuotaStore(await self._database()).list_namespaces()
         if visible_to is None:
             return found
-        return [each for each in found if visible_to.identity.role_in(each.name) is not None]
+        return [each for each in found if visible_to.identity.roles_in(each.name)]
 
     async def part(
         self, own: Collection[str], skip: int, most: int, *, others: bool

@@ -21,7 +21,7 @@ from rota.config import NAME
 from rota.core.access import Identity, Policy, Principal
 from rota.server.context import ServerContext, context_of
 from rota.server.identity.credentials import csrf_token
-from rota.server.policy import SAFE_METHODS, policy_of, scope_of
+from rota.server.policy import SAFE_METHODS, permission_of, policy_of, scope_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.server.strict import check_query, needed_body
@@ -194,12 +194,13 @@ def _choose(connection: AnyConnection, context: ServerContext, identity: Identit
 
 
 def check_policy(connection: AnyConnection, principal: Principal, policy: Policy) -> None:
-    if not principal.may(policy):
-        needed = policy.role.label if policy.role else ""
+    permission = permission_of(policy, method_of(connection), connection.scope["path"])
+    if not principal.holds(permission, everywhere=policy.everywhere):
         where = "all namespaces" if policy.everywhere else f"namespace {principal.namespace!r}"
         raise Problem(
             403, "forbidden",
-            f"this needs the role {needed} in {where}; yours is {principal.role.label}",
+            f"this needs the role {policy.role} in {where}, or another with {permission}; "
+            f"yours is {principal.role}",
         )  # fmt: skip
     scope = scope_of(method_of(connection), connection.scope["path"])
     if not principal.has_scope(scope):

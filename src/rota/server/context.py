@@ -151,6 +151,8 @@ class ServerContext:
             context = cls(
                 app, database, row_security, RowSecurity(hot, enabled=row_security.enabled)
             )
+            if context.oidc is not None:
+                await context.installation.roles.check_mapped()
             async with _reading_replica(context, shared):
                 yield context
             await context.subscriptions.close()

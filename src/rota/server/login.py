@@ -16,6 +16,7 @@ from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
 from rota.client.wire import Me
+from rota.core.roles import label_of
 from rota.operations.access import BegunSession
 from rota.server.authorization import (
     CSRF_FIELD,
@@ -192,8 +193,8 @@ async def get_session(request: RotaRequest, context: ContextDep, principal: Prin
     secret = session_secret(request) if identity.kind == "session" else None
     return Me(
         name=identity.name, kind=identity.kind, namespace=principal.namespace,
-        role=principal.role.label,
-        namespaces={name: role.label for name, role in sorted(identity.memberships.items())},
+        role=principal.role,
+        namespaces={name: label_of(roles) for name, roles in sorted(identity.memberships.items())},
         scopes=list(principal.scopes), prefix=identity.prefix, expires_at=identity.expires_at,
         csrf=csrf_token(secret) if secret else None,
         now=await context.database.fetchval("now"),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.core.access import SUBMIT_SCOPE, Policy, Role
+from rota.core.access import Policy
+from rota.core.roles import ADMIN_NOUNS, SUBMIT, WORK
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -17,11 +18,11 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 PUBLIC = Policy(None)
-VIEWER = Policy(Role.VIEWER)
-OPERATOR = Policy(Role.OPERATOR)
-ADMIN = Policy(Role.ADMIN)
-WORKER = Policy(Role.WORKER)
-EVERYWHERE = Policy(Role.ADMIN, everywhere=True)
+VIEWER = Policy("viewer")
+OPERATOR = Policy("operator")
+ADMIN = Policy("admin")
+WORKER = Policy("worker")
+EVERYWHERE = Policy("admin", everywhere=True)
 
 
 class RouteInfo(msgspec.Struct, frozen=True):
@@ -48,11 +49,29 @@ _SUBMITS = frozenset({"/v1/jobs", "/v1/jobs:bulk"})
 def scope_of(method: str, path: str) -> str:
     """Return the scope that a limited token needs for a route: ``jobs:read``, ``tokens:write``."""
     if method == "POST" and path in _SUBMITS:
-        return SUBMIT_SCOPE
+        return SUBMIT
     parts = [part for part in path.split("/") if part]
     noun = parts[1] if len(parts) > 1 and parts[0] == "v1" else (parts[0] if parts else "root")
     noun = noun.partition(":")[0]  # /v1/jobs:bulk
     return f"{noun}:{'read' if method in SAFE_METHODS else 'write'}"
+
+
+_VERBS = {"viewer": "read", "operator": "write", "admin": "manage"}
+
+
+def permission_of(policy: Policy, method: str, path: str) -> str:
+    """Return the permission that a route needs: ``queues:write``.
+
+    What viewers may do is reading, also where it is asked by POST; of the nouns that only admins see the
+    method decides.
+    """
+    scope = scope_of(method, path)
+    noun = scope.partition(":")[0]
+    if policy.role == "worker":
+        return WORK
+    if scope == SUBMIT or noun in ADMIN_NOUNS:
+        return scope
+    return f"{noun}:{_VERBS[policy.role or 'viewer']}"
 
 
 def route_table(server: Litestar) -> Iterator[RouteInfo]:

@@ -19,6 +19,7 @@ from rota.server.api import (
     maintenance,
     pools,
     queues,
+    roles,
     runs,
     schedule_sets,
     schedules,
@@ -54,18 +55,20 @@ from rota.server.dashboard import (
 from rota.server.dashboard import doctor as doctor_page
 from rota.server.dashboard import jobs as job_pages
 from rota.server.dashboard import queues as queue_pages
+from rota.server.dashboard import roles as role_pages
 from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 from rota.server.dashboard import tasks as task_pages
 from rota.server.dashboard import triggers as trigger_pages
 
 _MODULES = (
-    access, users, alerts, bulk, callbacks, endpoints, health, inboxes, jobs, dead, doctor, maintenance,
+    access, users, roles, alerts, bulk, callbacks, endpoints, health, inboxes, jobs, dead, doctor,
+    maintenance,
     pools, queues, runs, schedules, schedule_sets, sinks, streams, tasks, triggers, workers,
     workflows, login, status, pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
     forecast, job_log, look, views, services, job_pages, job, run_pages, schedule_pages,
     schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,
-    trigger_pages,
+    trigger_pages, role_pages,
 )  # fmt: skip
 
 

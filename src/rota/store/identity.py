@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from rota.core.administration import OpenSession, SessionInfo, TokenInfo, User
+from rota.core.administration import OpenSession, RoleInfo, SessionInfo, TokenInfo, User
+from rota.core.roles import Roles, make_role
 from rota.store.database import Store
 from rota.store.rows import to_value
 
@@ -29,6 +31,12 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] = []
 
 
+def _roles_of(row: Any) -> Roles:
+    """Return the roles of the installation that a row carries."""
+    given = row["roles"]
+    return tuple(make_role(each) for each in msgspec.json.decode(given)) if given else ()
+
+
 class IdentityStore(Store):
     """One short method per query."""
 
@@ -38,10 +46,13 @@ class IdentityStore(Store):
         values = msgspec.structs.astuple(token)
         return await self._one(TokenInfo, "create_token", *values)
 
-    async def find_token(self, digest: bytes) -> tuple[TokenInfo, float | None] | None:
-        """Return a valid token, and for how many seconds it stays so; None: without an end."""
+    async def find_token(self, digest: bytes) -> tuple[TokenInfo, Roles, float | None] | None:
+        """Return a valid token, those of its roles that are not built in, and for how many seconds it
+        stays valid; None: without an end."""
         rows = await self.database.fetch("find_token", digest)
-        return (to_value(rows[0], TokenInfo), rows[0]["seconds_left"]) if rows else None
+        if not rows:
+            return None
+        return to_value(rows[0], TokenInfo), _roles_of(rows[0]), rows[0]["seconds_left"]
 
     async def list_tokens(
         self, namespace: str | None, *, revoked: bool = False,
@@ -101,6 +112,32 @@ class IdentityStore(Store):
         """Give a user exactly these roles, by namespace."""
         await self.database.fetch("set_memberships", user, [*roles], [*roles.values()])
 
+    # -- roles
+
+    async def list_roles(self) -> list[RoleInfo]:
+        return await self._all(RoleInfo, "list_roles")
+
+    async def lock_roles(self, names: Sequence[str]) -> list[RoleInfo]:
+        """Return those that exist, and keep them from being changed and deleted until the commit."""
+        return await self._all(RoleInfo, "lock_roles", [*names])
+
+    async def lock_role(self, name: str) -> RoleInfo | None:
+        """Return a role, and keep it from being changed, deleted and given until the commit."""
+        return await self._first(RoleInfo, "lock_role", name)
+
+    async def put_role(self, role: RoleInfo) -> RoleInfo:
+        return await self._one(
+            RoleInfo, "put_role", role.name, role.permissions, role.namespaces, role.tasks,
+            role.queues, role.description,
+        )  # fmt: skip
+
+    async def delete_role(self, name: str) -> None:
+        await self.database.fetch("delete_role", name)
+
+    async def uses_of_role(self, name: str) -> list[str]:
+        """Return who has a role: users, tokens that are valid, open sessions and unused links."""
+        return await self._all(str, "uses_of_role", name)
+
     # -- links and sessions
 
     async def create_link(
@@ -119,10 +156,13 @@ class IdentityStore(Store):
     async def create_session(self, digest: bytes, id: UUID, user: UUID, seconds: float) -> None:
         await self.database.fetch("create_session", digest, id, user, seconds)
 
-    async def find_session(self, digest: bytes) -> tuple[SessionInfo, float] | None:
-        """Return a valid session, and for how many seconds it stays so."""
+    async def find_session(self, digest: bytes) -> tuple[SessionInfo, Roles, float] | None:
+        """Return a valid session, those of its roles that are not built in, and for how many seconds it
+        stays valid."""
         rows = await self.database.fetch("find_session", digest)
-        return (to_value(rows[0], SessionInfo), rows[0]["seconds_left"]) if rows else None
+        if not rows:
+            return None
+        return to_value(rows[0], SessionInfo), _roles_of(rows[0]), rows[0]["seconds_left"]
 
     async def end_session(self, digest: bytes) -> bool:
         return bool(await self.database.fetch("end_session", digest))

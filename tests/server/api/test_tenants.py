@@ -12,7 +12,6 @@ from uuid import uuid4
 import pytest
 
 from rota import App
-from rota.core.access import Role
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.server.application import make_server
@@ -97,6 +96,9 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
     database = (await server.app.store()).database
     await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x", None)
     await database.fetch("declare_sink", namespace, SECRET, f"redis://{SECRET}/x", None)
+    await server.context.installation.roles.set(
+        SECRET, permissions=["queues"], namespaces=[namespace], description=SECRET
+    )
     await client.post("/v1/jobs", json={"task": "bulky", "delay": 3600})
     bulk = await client.post("/v1/jobs:cancel", json={"task": "bulky"})
     return {
@@ -106,6 +108,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "session_id": str(session),
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
+        "/v1/roles/{name}": SECRET,
         "/v1/pools/{name}": SECRET,
         "/v1/maintenance/{name}": SECRET,
         "/v1/tasks/{name}": SECRET,
@@ -128,6 +131,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
 
 NOBODYS = {
     "job_id": str(uuid4()), "change_id": str(uuid4()), "entry": "7654321",
+    "/v1/roles/{name}": "nobodys",
     "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
     "/v1/tasks/{name}": "nobodys", "/v1/pools/{name}": "nobodys",
     "/v1/maintenance/{name}": "nobodys",
@@ -194,7 +198,7 @@ async def snapshot(server: LiveServer, namespace: str) -> list[Any]:
 async def test_anothers_thing_is_like_no_thing(server: LiveServer, route: RouteInfo):
     theirs = await make_everything(server, "theirs")
     before = await snapshot(server, "theirs")
-    role = "worker" if route.policy.role is Role.WORKER else "admin"
+    role = "worker" if route.policy.role == "worker" else "admin"
     client = await server.client(role, "default")
     status, text = await ask(client, route, theirs)
     assert status in ((404, 412) if route.method == "PUT" else (404,)), text

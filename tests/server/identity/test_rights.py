@@ -14,7 +14,8 @@ import pytest
 
 from rota import App, ConfigError
 from rota.config import is_internal_task
-from rota.core.access import SCOPE_NOUNS, check_scopes
+from rota.core.access import check_scopes
+from rota.core.roles import NOUNS
 from rota.core.time.schedule import make_spec
 from rota.lib.ids import new_id
 from rota.lib.passwords import hash_password
@@ -239,7 +240,7 @@ def test_a_scope_that_no_route_has_is_refused_with_the_one_that_is_meant():
 async def test_the_known_scopes_are_those_of_the_routes(server: LiveServer):
     table = list(route_table(server.server.asgi))
     guarded = {scope_of(route.method, route.path) for route in table if route.policy.role}
-    assert {scope.partition(":")[0] for scope in guarded} == SCOPE_NOUNS
+    assert {scope.partition(":")[0] for scope in guarded} == NOUNS
 
 
 # -- a token doesn't reach further than the one that made it

@@ -15,9 +15,11 @@ from rota.core.administration import (
     CreatedToken,
     Namespace,
     OpenSession,
+    RoleInfo,
     TokenInfo,
     User,
 )
+from rota.core.roles import PERMISSIONS
 from rota.operations.access import LoginLink
 
 Tokens = list[TokenInfo]
@@ -33,6 +35,7 @@ class RemoteInstallation:
     def __init__(self, client: AsyncClient, now: Callable[[], Awaitable[datetime]]) -> None:
         self.tokens = RemoteTokens(client, now)
         self.users = RemoteUsers(client)
+        self.roles = RemoteRoles(client)
         self.sessions = RemoteSessions(client)
         self.namespaces = RemoteNamespaces(client)
         self.audit = RemoteAudit(client)
@@ -77,6 +80,14 @@ class RemoteUsers(Noun):
         return await self._client.users.add(
             name, role=role, everywhere=everywhere, password=password
         )
+
+
+class RemoteRoles(Noun):
+    async def list(self) -> Sequence[RoleInfo]:
+        return (await self._client.roles.list()).items
+
+    def permissions(self) -> Sequence[str]:
+        return sorted(PERMISSIONS)
 
 
 class RemoteSessions(Noun):

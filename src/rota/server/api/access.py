@@ -32,11 +32,18 @@ from rota.server.requests import ContextDep, PrincipalDep, TenantDep
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 
 
+# One role, or several with a comma between them.
+RoleNames = Annotated[
+    str,
+    msgspec.Meta(pattern="^[A-Za-z0-9_.:,-]+$", max_length=2000, description="Or several: `a,b`."),
+]
+
+
 class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A token to create."""
 
     name: Text
-    role: Annotated[str, msgspec.Meta(pattern="^(viewer|operator|admin|worker)$")]
+    role: RoleNames
     scopes: Annotated[list[str], msgspec.Meta(max_length=50)] = []
     tasks: Annotated[
         list[str], msgspec.Meta(max_length=100, description="The tasks whose jobs it may submit.")

@@ -169,7 +169,7 @@ class Bulk:
             check_job_of_token(self._principal, request.name, request.queue)
             return request.to_new_job(
                 _NO_ID, tenant.namespace, tenant.tasks, tenant.limits,
-                one_queue=bool(self._principal.identity.queues),
+                one_queue=self._principal.names_queues,
             )  # fmt: skip
         except RecursionError:
             return LineRefused(number, "too-deep", "the line is nested too deeply")

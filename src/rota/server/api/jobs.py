@@ -102,7 +102,7 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     check_job_of_token(request.principal, data.name, data.queue)
     if request.principal.identity.submits_per_second is not None:
         await context.quotas.admit_token(request.principal.identity, 1)
-    only_some = bool(request.principal.identity.queues)
+    only_some = request.principal.names_queues
     accepted = await tenant.submissions.submit_request(data, one_queue=only_some)
     answer = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
     if accepted.existed and not accepted.duplicate:
@@ -113,13 +113,8 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
 
 
 def check_job_of_token(principal: Principal, task: str, queue: str | None) -> None:
-    if not principal.may_submit(task):
-        only = ", ".join(principal.identity.tasks)
-        raise Problem(403, "forbidden", f"this token can only submit jobs of {only}, not of {task}")
-    if not principal.may_submit_to(queue):
-        only = ", ".join(principal.identity.queues)
-        wrong = "name one of them" if queue is None else f"not to {queue}"
-        raise Problem(403, "forbidden", f"this token can only submit jobs to queue {only}: {wrong}")
+    if (refusal := principal.refusal_of(task, queue)) is not None:
+        raise Problem(403, "forbidden", refusal)
 
 
 def _checked_key(key: str | None, header: str) -> str:

@@ -14,6 +14,7 @@ from msgspec import Meta
 
 from rota.client.wire import EndedSessions, UserList
 from rota.core.administration import AddedUser
+from rota.server.api.access import RoleNames
 from rota.server.policy import EVERYWHERE
 from rota.server.requests import ContextDep, PrincipalDep
 
@@ -30,7 +31,7 @@ class UserRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A user's role in the namespace of the request, or, with `everywhere`, in all of them."""
 
     name: Text
-    role: Annotated[str, Meta(pattern="^(viewer|operator|admin)$")] = "viewer"
+    role: RoleNames = "viewer"
     everywhere: bool = False
     password: Annotated[str, Meta(min_length=1, max_length=1000)] | None = None
 
@@ -41,14 +42,14 @@ async def put_user(
 ) -> AddedUser:
     """Add a user, or change the role or the password of one."""
     return await context.installation.users.add(
-        **msgspec.structs.asdict(data), namespace=principal.namespace
+        **msgspec.structs.asdict(data), namespace=principal.namespace, by=principal
     )
 
 
 @delete("/v1/users/{name:str}", policy=EVERYWHERE, summary="Remove a user", status_code=204)
-async def remove_user(context: ContextDep, name: FromPath[str]) -> None:
+async def remove_user(context: ContextDep, principal: PrincipalDep, name: FromPath[str]) -> None:
     """Their sessions end, within five seconds on every server."""
-    await context.installation.users.remove(name)
+    await context.installation.users.remove(name, by=principal)
 
 
 @post(

@@ -69,7 +69,7 @@ async def find(
 async def _find(
     request: RotaRequest, tenant: Rota, stats: DashboardStore, text: str
 ) -> Sequence[Found]:
-    here, may = pages.Here(request), request.principal.may
+    here = pages.Here(request)
     words = text.casefold()
     found: list[Found] = []
     with contextlib.suppress(ValueError):
@@ -81,7 +81,7 @@ async def _find(
     for kind, entries in (("Page", (*pages.NAVIGATION, *_PLACES)), ("Action", _ACTIONS)):
         found += [
             Found(kind, word, here.url(path)) for path, word, policy in entries
-            if may(policy) and words in word.casefold()
+            if here.may(policy, path) and words in word.casefold()
         ]  # fmt: skip
     for view in await stats.find_views(here.name, text, _ALL):
         more = "" if view.owner == here.name else f"of {view.owner}"

@@ -22,7 +22,7 @@ from rota.server.dashboard.forms import Fields, Reader, convert
 from rota.server.dashboard.job_log import LEVELS, AttemptNumber, Find, Level, read_log
 from rota.server.dashboard.remedies import Button, buttons
 from rota.server.dashboard.words import pretty, span
-from rota.server.policy import ADMIN, OPERATOR, VIEWER
+from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
@@ -54,7 +54,7 @@ async def show_job(
         can_cancel=not state.is_final and job.cancel_requested_at is None,
         can_retry=state is State.FAILED or (state is State.SCHEDULED and job.attempt > 0),
         can_discard=state is State.FAILED, how=_how(job),
-        can_redeliver=job.task == WEBHOOK_TASK and request.principal.may(ADMIN),
+        can_redeliver=job.task == WEBHOOK_TASK and request.principal.holds("webhooks:write"),
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from rota.server.authorization import CSRF_FIELD, is_secure, session_secret
 from rota.server.dashboard import words
 from rota.server.dashboard.form_errors import NO_ERRORS, can_be_corrected
 from rota.server.identity.credentials import csrf_token
-from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER
+from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER, permission_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.server.targets import safe_target
@@ -56,7 +56,7 @@ NAVIGATION = (
     ("/audit", "Audit", ADMIN), ("/settings", "Settings", VIEWER),
 )  # fmt: skip
 SETTINGS = (
-    ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
+    ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN), ("/roles", "Roles", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
     ("/endpoints", "Endpoints", VIEWER), ("/triggers", "Triggers", VIEWER),
     ("/doctor", "Check-up", EVERYWHERE),
@@ -167,6 +167,18 @@ class Look(msgspec.Struct, frozen=True):
         return f"{self.theme}.{density}.{'-'.join(self.columns or ())}"
 
 
+# The noun that is changed by the buttons of pages about another.
+_CHANGED = {
+    "": "schedules", "tasks": "jobs", "find": "jobs", "views": "jobs", "cluster": "nodes",
+    "calendar": "schedules", "forecast": "schedules",
+}  # fmt: skip
+
+
+def _noun_to_change(path: str) -> str:
+    noun = path.split("/")[1]
+    return _CHANGED.get(noun, noun)
+
+
 class Here:
     """The request as templates see it: address, user, permissions and links."""
 
@@ -176,10 +188,10 @@ class Here:
         self.path: str = request.scope["path"]
         self.namespace = principal.namespace
         self.name = principal.name
-        self.role = principal.role.label
+        self.role = principal.role
         self.everywhere = principal.everywhere
-        self.operates = principal.may(OPERATOR)
-        self.administers_all = principal.may(EVERYWHERE)
+        self.operates = principal.holds(f"{_noun_to_change(self.path)}:write")
+        self.administers_all = self.may(EVERYWHERE, self.path, "POST")
         self.is_home = principal.namespace == principal.identity.home(
             request.context.settings.namespace
         )
@@ -202,6 +214,11 @@ class Here:
             given.append(("namespace", self.namespace))
         return quote(path, safe="/:") + (f"?{urlencode(given)}" if given else "")
 
+    def may(self, policy: Policy, path: str, method: str = "GET") -> bool:
+        """Return whether the user may use a route."""
+        permission = permission_of(policy, method, path)
+        return self._request.principal.holds(permission, everywhere=policy.everywhere)
+
     @property
     def this(self) -> str:
         """The address of this page, filters included."""
@@ -216,14 +233,12 @@ class Here:
         return [
             (self.url(path), word, is_current(path) or (path == "/settings" and in_settings))
             for path, word, policy in NAVIGATION
-            if self._request.principal.may(policy)
+            if self.may(policy, path)
         ]
 
     @property
     def settings(self) -> list[tuple[str, str]]:
-        return [
-            (path, word) for path, word, policy in SETTINGS if self._request.principal.may(policy)
-        ]
+        return [(path, word) for path, word, policy in SETTINGS if self.may(policy, path)]
 
 
 @cache

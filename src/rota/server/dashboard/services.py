@@ -81,7 +81,7 @@ async def _show_endpoints(
     return await pages.show(
         request, "endpoints.html", endpoints=found, secret=secret,
         said=fields or Fields({}), errors=errors, status=422 if errors else 201 if secret else 200,
-        may_change=request.principal.may(ADMIN), how=[
+        may_change=request.principal.holds("endpoints:manage"), how=[
             pages.Copyable("List the endpoints", cli=pages.cli("endpoints", "list"),
                            curl=pages.curl("GET", "/v1/endpoints")),
         ],
@@ -117,7 +117,7 @@ async def show_endpoint(
     return await pages.show(
         request, "endpoint.html", endpoint=endpoint, looked=looked,
         errors_by_kind=(await stats.dead_groups(name)).groups[:8],
-        may_change=request.principal.may(ADMIN), how=[
+        may_change=request.principal.holds("endpoints:manage"), how=[
             pages.Copyable("Show this endpoint", curl=pages.curl("GET", f"/v1/endpoints/{name}")),
         ],
     )  # fmt: skip

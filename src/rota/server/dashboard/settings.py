@@ -10,8 +10,8 @@ from litestar.datastructures import Cookie
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Redirect
 
-from rota.core.access import ANYWHERE, SCOPE_NOUNS, SUBMIT_SCOPE, Role
 from rota.core.administration import CreatedToken, Limits
+from rota.core.roles import ANYWHERE, NOUNS, SUBMIT, WORKER, label_of
 from rota.core.time.zones import zone as zone_of
 from rota.errors import ConfigError
 from rota.operations.rota import Rota
@@ -85,7 +85,7 @@ async def _show_tokens(
         status=422 if errors else 201 if made else 200, said=said, chosen=said.several("scope"),
         scopes=_scopes(),
         next=here.url("/tokens", cursor=found.next) if found.next else None,
-        roles=[role.label for role in Role],
+        roles=[role.name for role in await context.installation.roles.list(visible_to=principal)],
         how=[
             pages.Copyable("List the tokens", cli=pages.cli("tokens", "list"),
                            curl=pages.curl("GET", "/v1/tokens")),
@@ -99,10 +99,8 @@ async def _show_tokens(
 
 def _scopes() -> list[tuple[str, list[str]]]:
     """Return the scopes to choose from, by noun."""
-    found = [
-        (noun, [f"{noun}:read", f"{noun}:write"]) for noun in sorted(SCOPE_NOUNS - _NOT_OFFERED)
-    ]
-    return [(noun, [*each, SUBMIT_SCOPE] if noun == "jobs" else each) for noun, each in found]
+    found = [(noun, [f"{noun}:read", f"{noun}:write"]) for noun in sorted(NOUNS - _NOT_OFFERED)]
+    return [(noun, [*each, SUBMIT] if noun == "jobs" else each) for noun, each in found]
 
 
 @pages.action("/tokens", policy=ADMIN)
@@ -172,7 +170,8 @@ async def _show_users(
     return await pages.show(
         request, "users.html", users=pages.part(request, users, skip, _PART), link=link,
         minutes=context.settings.link_minutes,
-        roles=[role.label for role in Role if role is not Role.WORKER],
+        roles=[role.name for role in await context.installation.roles.list(visible_to=principal)
+               if role.name != WORKER.name],
         how=[
             pages.Copyable("List the users", cli=pages.cli("users", "list")),
             pages.Copyable("Add a user",
@@ -191,14 +190,16 @@ async def add_user(
     added = await context.installation.users.add(
         fields.text("name") or "", role=fields.text("role") or "viewer",
         namespace=principal.namespace, everywhere=fields.flag("everywhere"),
-        password=fields.raw("password") or None,
+        password=fields.raw("password") or None, by=principal,
     )  # fmt: skip
     place = "all namespaces" if added.namespace == ANYWHERE else added.namespace
     return pages.back(request, "/users", f"{added.name} is {added.role} in {place} now.")
 
 
 @pages.action("/users/remove", policy=EVERYWHERE)
-async def remove_user(request: RotaRequest, context: ContextDep) -> pages.Back | pages.Html:
+async def remove_user(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Back | pages.Html:
     """Ask for confirmation first. With `sure`, remove the user."""
     fields = await Fields.of(request)
     name = fields.text("name") or ""
@@ -209,7 +210,7 @@ async def remove_user(request: RotaRequest, context: ContextDep) -> pages.Back |
             path="/users/remove", word="Remove the user", fields=[("name", name)],
             target=pages.Here(request).url("/users"),
         )  # fmt: skip
-    await context.installation.users.remove(name)
+    await context.installation.users.remove(name, by=principal)
     return pages.back(request, "/users", f"{name} removed and logged out.")
 
 
@@ -219,7 +220,7 @@ async def create_link(
 ) -> pages.Html:
     """Create a one-time login link for a user."""
     name = (await Fields.of(request)).text("name") or ""
-    link = await context.installation.sessions.create_link(user=name)
+    link = await context.installation.sessions.create_link(user=name, by=principal)
     base = context.settings.public_url or str(request.base_url)
     return await _show_users(request, context, principal, link=(name, link.url(base)))
 
@@ -234,11 +235,11 @@ async def show_namespaces(
     installation, identity = context.installation, principal.identity
     # Those of the user, which may be without a row, and all others for whom has a role everywhere.
     own = {principal.namespace, context.settings.namespace, *identity.memberships} - {ANYWHERE}
-    own = {name for name in own if identity.role_in(name) is not None}
+    own = {name for name in own if identity.roles_in(name)}
     found = await installation.namespaces.part(
-        own, skip, _PART + 1, others=identity.role_in(ANYWHERE) is not None
+        own, skip, _PART + 1, others=bool(identity.roles_in(ANYWHERE))
     )
-    roles = {one.name: role.label for one in found if (role := identity.role_in(one.name))}
+    roles = {one.name: label_of(held) for one in found if (held := identity.roles_in(one.name))}
     return await pages.show(
         request, "namespaces.html", roles=roles,
         namespaces=pages.part(request, [(one.name, one) for one in found], skip, _PART),

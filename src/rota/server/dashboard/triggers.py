@@ -31,7 +31,7 @@ async def show_triggers(request: RotaRequest, tenant: TenantDep) -> pages.Html:
 async def show_trigger(request: RotaRequest, tenant: TenantDep, name: TriggerName) -> pages.Html:
     trigger = await tenant.triggers.get(name)
     return await pages.show(
-        request, "trigger.html", trigger=trigger, may_remove=request.principal.may(ADMIN),
+        request, "trigger.html", trigger=trigger, may_remove=request.principal.holds("triggers:manage"),
         how=_how(trigger),
     )  # fmt: skip
 

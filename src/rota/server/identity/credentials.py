@@ -15,11 +15,13 @@ import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
-from rota.core.access import Identity, Role
+from rota.core.access import Identity
+from rota.core.roles import BUILT_IN, named, names_of
 from rota.lib.ids import hash_secret
 from rota.store.identity import IdentityStore
 
 CACHED_SECONDS = 5.0
+CACHED_SECONDS_OF_OWN_ROLES = 0.5  # a role that was changed must have effect within a second
 _MOST_CACHED = 10_000
 _MOST_SECRET_CHARACTERS = 100
 _TOKEN = re.compile(r"rota_[a-z2-7]{8}_[A-Za-z0-9_-]{43}")
@@ -31,7 +33,8 @@ class IdentityCache:
     """A cache of identities, by the hash of their secret.
 
     A revoked token or an ended session must be refused within five seconds, by every server. So nothing
-    is cached for longer than that, counted from before the lookup, nor longer than it is valid.
+    is cached for longer than that, counted from before the lookup, nor longer than it is valid. What
+    depends on a role of the installation is looked up more often, since such roles can be changed.
     """
 
     def __init__(
@@ -54,12 +57,18 @@ class IdentityCache:
         identity, seconds_left = found
         if len(self._known) >= _MOST_CACHED:
             self._known.clear()
-        left = CACHED_SECONDS if seconds_left is None else min(CACHED_SECONDS, seconds_left)
+        most = CACHED_SECONDS_OF_OWN_ROLES if identity.has_own_roles else CACHED_SECONDS
+        left = most if seconds_left is None else min(most, seconds_left)
         self._known[digest] = (identity, now + left)
         return identity
 
     def clear(self) -> None:
         self._known.clear()
+
+
+def _has_own(roles: str) -> bool:
+    """Return whether not all of these roles are built-in ones."""
+    return not BUILT_IN.keys() >= set(names_of(roles))
 
 
 class Tokens:
@@ -83,10 +92,11 @@ class Tokens:
         found = await self._store.find_token(digest)
         if found is None:
             return None
-        info, seconds_left = found
+        info, defined, seconds_left = found
         identity = Identity(
             id=info.id, name=info.name, kind="token", prefix=info.prefix,
-            memberships={info.namespace: Role.parse(info.role)}, scopes=tuple(info.scopes),
+            memberships={info.namespace: named(info.role, defined)},
+            has_own_roles=_has_own(info.role), scopes=tuple(info.scopes),
             tasks=tuple(info.tasks), expires_at=info.expires_at,
             submits_per_second=info.submits_per_second, queues=tuple(info.queues),
         )  # fmt: skip
@@ -114,11 +124,11 @@ class Sessions:
         found = await self._store.find_session(digest)
         if found is None:
             return None
-        info, seconds_left = found
-        memberships = {name: Role.parse(role) for name, role in info.memberships.items()}
+        info, defined, seconds_left = found
         identity = Identity(
-            id=info.id, name=info.name, kind="session", memberships=memberships,
-            expires_at=info.expires_at,
+            id=info.id, name=info.name, kind="session", expires_at=info.expires_at,
+            memberships={name: named(role, defined) for name, role in info.memberships.items()},
+            has_own_roles=any(_has_own(role) for role in info.memberships.values()),
         )  # fmt: skip
         return identity, seconds_left
 

@@ -15,7 +15,10 @@ returning id, prefix, name, namespace, role, scopes, tasks, queues, created_at, 
 
 -- name: find_token
 select id, prefix, name, namespace, role, scopes, tasks, queues, created_at, created_by, expires_at, revoked_at, last_used_at, submits_per_second,
-       case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left
+       case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left,
+       (select json_agg(json_build_object('name', r.name, 'permissions', r.permissions, 'namespaces', r.namespaces,
+            'tasks', r.tasks, 'queues', r.queues)) from rota.access_role as r
+        where r.name = any (string_to_array(role, ',')))::text as roles
 from rota.api_token
 where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
 
@@ -113,6 +116,43 @@ insert into rota.membership as m (user_id, namespace, role)
 select $1, each.namespace, each.role from unnest($2::text[], $3::text[]) as each (namespace, role)
 on conflict (user_id, namespace) do update set role = excluded.role;
 
+-- name: list_roles
+select r.name, r.permissions, r.namespaces, r.tasks, r.queues, r.description, r.created_at, r.updated_at
+from rota.access_role as r order by r.name;
+
+-- name: lock_roles
+-- Whoever gives a role holds this until the commit: so that none is deleted which is being given.
+select r.name, r.permissions, r.namespaces, r.tasks, r.queues, r.description, r.created_at, r.updated_at
+from rota.access_role as r where r.name = any ($1::text[]) order by r.name for share;
+
+-- name: lock_role
+select r.name, r.permissions, r.namespaces, r.tasks, r.queues, r.description, r.created_at, r.updated_at
+from rota.access_role as r where r.name = $1 for update;
+
+-- name: put_role
+insert into rota.access_role as r (name, permissions, namespaces, tasks, queues, description)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (name) do update set permissions = excluded.permissions, namespaces = excluded.namespaces,
+    tasks = excluded.tasks, queues = excluded.queues, description = excluded.description, updated_at = rota.now()
+returning r.name, r.permissions, r.namespaces, r.tasks, r.queues, r.description, r.created_at, r.updated_at;
+
+-- name: delete_role
+delete from rota.access_role as r where r.name = $1;
+
+-- name: uses_of_role
+select 'user ' || p.name from rota.membership as m join rota.user_account as p on p.id = m.user_id
+where $1 = any (string_to_array(m.role, ','))
+union all
+select 'token ' || t.prefix from rota.api_token as t
+where $1 = any (string_to_array(t.role, ',')) and t.revoked_at is null and (t.expires_at is null or t.expires_at > rota.now())
+union all
+select 'session ' || s.id from rota.session as s
+where $1 = any (string_to_array(s.role, ',')) and s.ended_at is null and s.expires_at > rota.now()
+union all
+select 'a login link' from rota.login_link as l
+where $1 = any (string_to_array(l.role, ',')) and l.used_at is null and l.expires_at > rota.now()
+order by 1;
+
 -- name: create_link
 insert into rota.login_link (hash, user_id, namespace, role, expires_at)
 values ($1, $2, $3, $4, rota.now() + make_interval(secs => $5));
@@ -135,11 +175,17 @@ values ($1, $2, $3, rota.now() + make_interval(secs => $4));
 -- name: find_session
 select s.id, coalesce(p.name, 'link') as name, s.expires_at,
        extract(epoch from s.expires_at - rota.now())::float8 as seconds_left,
-       case when s.user_id is null then json_build_object(s.namespace, s.role)
-            else coalesce((select json_object_agg(m.namespace, m.role) from rota.membership as m
-                           where m.user_id = s.user_id), '{}') end::text as memberships
+       coalesce(h.memberships, '{}')::text as memberships,
+       (select json_agg(json_build_object('name', r.name, 'permissions', r.permissions, 'namespaces', r.namespaces,
+            'tasks', r.tasks, 'queues', r.queues)) from rota.access_role as r
+        where r.name = any (string_to_array(h.names, ',')))::text as roles
 from rota.session as s
 left join rota.user_account as p on p.id = s.user_id
+cross join lateral (
+    select json_object_agg(m.namespace, m.role) as memberships, string_agg(m.role, ',') as names
+    from (select s.namespace, s.role where s.user_id is null
+          union all select m.namespace, m.role from rota.membership as m where m.user_id = s.user_id) as m
+) as h
 where s.hash = $1 and s.ended_at is null and s.expires_at > rota.now() and p.disabled_at is null;
 
 -- name: end_session
