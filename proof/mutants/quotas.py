@@ -19,8 +19,8 @@ ends_not_counted = Mutant(
     name="quotas: what ends is not counted",
     sql=in_function(
         "tally_runs",
-        ("cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs);",
-         "cross join lateral (select where false) as nothing;"),
+        ("cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs)",
+         "cross join lateral (select where false) as nothing"),
     ),
     moves=_MOVES,
 )  # fmt: skip

@@ -15,7 +15,7 @@ from rota.core.access import Policy
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.server.application import make_server
-from rota.server.policy import PUBLIC, RouteInfo, route_table, scope_of
+from rota.server.policy import PUBLIC, VIEWER, RouteInfo, route_table, scope_of
 from tests.support.api import query
 from tests.support.server_fixtures import LiveServer, serving
 
@@ -48,6 +48,15 @@ def test_a_route_without_a_policy_keeps_the_server_from_starting(app):
         return "all"
 
     with pytest.raises(ConfigError, match=r"GET /v1/secrets \(tell_all\) has no policy"):
+        make_server(app, [tell_all])
+
+
+def test_a_route_that_no_role_may_use_keeps_the_server_from_starting(app):
+    @get("/v1/secrets", policy=VIEWER)
+    async def tell_all() -> str:
+        return "all"
+
+    with pytest.raises(ConfigError, match=r"GET /v1/secrets \(tell_all\) needs secrets:read, which no role has"):
         make_server(app, [tell_all])
 
 

@@ -65,7 +65,7 @@ FINE = {
 @pytest.mark.parametrize("body", REFUSED.values(), ids=REFUSED.keys())
 async def test_a_body_that_could_hurt_is_refused(echoing: LiveServer, body: bytes):
     client = await echoing.client("operator")
-    answer = await client.post("/v1/echo", content=body)
+    answer = await client.post("/v1/jobs/echo", content=body)
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     assert (await client.get("/healthz")).status_code == 200
@@ -74,7 +74,7 @@ async def test_a_body_that_could_hurt_is_refused(echoing: LiveServer, body: byte
 @pytest.mark.parametrize(("body", "value"), FINE.values(), ids=FINE.keys())
 async def test_a_body_that_only_looks_like_it_is_taken(echoing: LiveServer, body: bytes, value):
     client = await echoing.client("operator")
-    answer = await client.post("/v1/echo", content=body)
+    answer = await client.post("/v1/jobs/echo", content=body)
     assert (answer.status_code, answer.json()) == (201, value)
 
 
@@ -157,16 +157,16 @@ async def gigabyte() -> AsyncIterator[bytes]:
 @pytest.mark.parametrize("announced", [True, False])
 async def test_a_gigabyte_is_refused_with_flat_memory(echoing: LiveServer, announced: bool):
     client = await echoing.client("operator")
-    await client.post("/v1/echo", json={})  # what a first request needs, it has
+    await client.post("/v1/jobs/echo", json={})  # what a first request needs, it has
     before = memory()
     headers = {"Content-Length": "1000000000"} if announced else {}
     # Refused in the middle, a client may learn it only as a line that was cut.
     with contextlib.suppress(httpx.WriteError, httpx.ReadError, httpx.RemoteProtocolError):
-        answer = await client.post("/v1/echo", content=gigabyte(), headers=headers)
+        answer = await client.post("/v1/jobs/echo", content=gigabyte(), headers=headers)
         assert answer.status_code == 413
         assert answer.json()["code"] == "payload-too-large"
     assert memory() - before < 50_000_000
-    assert (await client.post("/v1/echo", json={"a": 1})).json() == {"a": 1}
+    assert (await client.post("/v1/jobs/echo", json={"a": 1})).json() == {"a": 1}
 
 
 @pytest.mark.parametrize("announced", [True, False])
@@ -177,21 +177,21 @@ async def test_a_body_over_the_limit_is_413(echoing: LiveServer, announced: bool
     async def pieces() -> AsyncIterator[bytes]:
         yield body
 
-    answer = await client.post("/v1/echo", content=body if announced else pieces())
+    answer = await client.post("/v1/jobs/echo", content=body if announced else pieces())
     assert (answer.status_code, answer.json()["code"]) == (413, "payload-too-large")
 
 
 async def test_a_body_in_pieces_is_read_with_flat_memory_where_a_route_wants_it(echoing):
     client = await echoing.client("operator")
     before = memory()
-    answer = await client.post("/v1/count", content=gigabyte(), timeout=170)
+    answer = await client.post("/v1/jobs/count", content=gigabyte(), timeout=170)
     assert answer.json() == 1_000_000_000
     assert memory() - before < 50_000_000
 
 
 async def test_an_encoded_body_is_refused(echoing: LiveServer):
     client = await echoing.client("operator")
-    answer = await client.post("/v1/echo", content=b"x", headers={"Content-Encoding": "gzip"})
+    answer = await client.post("/v1/jobs/echo", content=b"x", headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 415
 
 
@@ -220,7 +220,7 @@ async def test_an_origin_that_is_no_address_is_refused(server: LiveServer):
 async def test_a_stranger_may_send_less_than_somebody_with_a_token(echoing: LiveServer):
     stranger, operator = await echoing.client(None), await echoing.client("operator")
     large = {"x": "x" * 100_000}
-    assert (await operator.post("/v1/echo", json=large)).status_code == 201
+    assert (await operator.post("/v1/jobs/echo", json=large)).status_code == 201
     answer = await stranger.post("/v1/anyone", json=large)
     assert answer.status_code == 413, answer.text
     assert (await stranger.post("/v1/anyone", json={"x": "x" * 1_000})).status_code == 201
@@ -228,10 +228,10 @@ async def test_a_stranger_may_send_less_than_somebody_with_a_token(echoing: Live
 
 async def test_large_answers_are_compressed_for_those_who_can(echoing: LiveServer):
     client = await echoing.client("operator")
-    answer = await client.post("/v1/echo", json={"a": "x" * 5_000})
+    answer = await client.post("/v1/jobs/echo", json={"a": "x" * 5_000})
     assert answer.headers["content-encoding"] == "gzip"
     plain = await client.post(
-        "/v1/echo", json={"a": "x" * 5_000}, headers={"Accept-Encoding": "identity"}
+        "/v1/jobs/echo", json={"a": "x" * 5_000}, headers={"Accept-Encoding": "identity"}
     )
     assert "content-encoding" not in plain.headers
 
@@ -338,7 +338,7 @@ async def test_a_body_that_trickles_is_408(impatient: LiveServer):
     token = await impatient.token("operator")
     async with raw(impatient) as (reader, writer):
         writer.write(
-            b"POST /v1/echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST /v1/jobs/echo HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Authorization: Bearer " + token.encode() + b"\r\nContent-Length: 1000\r\n\r\n{"
         )
         told = await until_closed(reader)

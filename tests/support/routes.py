@@ -15,7 +15,7 @@ from rota.server.policy import OPERATOR, PUBLIC
 from rota.server.requests import ContextDep, RotaRequest
 
 
-@post("/v1/echo", policy=OPERATOR)
+@post("/v1/jobs/echo", policy=OPERATOR)
 async def echo(data: JSONBody[Any]) -> Any:
     """What comes goes back."""
     return data
@@ -27,7 +27,7 @@ async def anyone(data: JSONBody[Any]) -> int:
     return len(data)
 
 
-@post("/v1/count", policy=OPERATOR, request_max_body_size=None)
+@post("/v1/jobs/count", policy=OPERATOR, request_max_body_size=None)
 async def count(request: RotaRequest) -> int:
     """A body of any size, in pieces."""
     return sum([len(piece) async for piece in request.stream()])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from rota.core.access import Policy
-from rota.core.roles import ADMIN_NOUNS, SUBMIT, WORK
+from rota.core.roles import ADMIN_NOUNS, PERMISSIONS, SUBMIT, WORK
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,4 +89,11 @@ def route_table(server: Litestar) -> Iterator[RouteInfo]:
                     f"route {method} {route.path} ({handler.handler_name}) has no policy: "
                     "declare one, such as policy=VIEWER"
                 )
+            if policy.role:
+                permission = permission_of(policy, str(method), route.path_format)
+                if permission not in PERMISSIONS and permission != WORK:
+                    raise ConfigError(
+                        f"route {method} {route.path} ({handler.handler_name}) needs {permission}, which no "
+                        "role has: add its noun to rota.core.roles"
+                    )
             yield RouteInfo(str(method), route.path_format, handler.handler_name, policy)
