@@ -93,7 +93,7 @@ def route_table(server: Litestar) -> Iterator[RouteInfo]:
                 permission = permission_of(policy, str(method), route.path_format)
                 if permission not in PERMISSIONS and permission != WORK:
                     raise ConfigError(
-                        f"route {method} {route.path} ({handler.handler_name}) needs {permission}, which no "
-                        "role has: add its noun to rota.core.roles"
+                        f"route {method} {route.path} ({handler.handler_name}) needs {permission}, "
+                        "which no role has: add its noun to rota.core.roles"
                     )
             yield RouteInfo(str(method), route.path_format, handler.handler_name, policy)
