@@ -314,7 +314,7 @@ EXCLUDED = {
         ("pause_trigger", "lock_trigger", "remove_trigger", "pause_sink", "remove_sink",
          "put_maintenance", "delete_maintenance", "put_pool", "delete_pool",
          "acknowledge_alert", "silence_alert", "restore_alert", "put_saved_view",
-         "remove_saved_view"),
+         "remove_saved_view", "lock_role", "put_role", "delete_role"),
         "by hand, in the transaction of its record: the same again, or finds nothing left to do",
     ),
     "declare_sink": "at a start, one statement: the same again changes nothing",

@@ -139,6 +139,7 @@ class Schemas:
             f"select {schema}.trim_audit('infinity')",
             f"update {schema}.shard set owner = null, expires_at = null, epoch = 0",
             f"update {schema}.setting set value = 0 where name = 'ledger_from'",
+            f"delete from {schema}.setting where name = 'history_hours'",
         )
         self._spare.append(schema)
 

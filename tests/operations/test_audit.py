@@ -363,6 +363,8 @@ VERBS: list[tuple[str, Verb]] = [
     ("queues.resume", lambda app, n: app.queues.resume("mail")),
     ("queues.set_limits", lambda app, n: app.queues.set_limits("mail", concurrency=4)),
     ("queues.set_policy", lambda app, n: app.queues.set_policy("mail", "fair")),
+    ("queues.set_history", lambda app, n: app.queues.set_history("mail", "failures")),
+    ("history.partition_by", lambda app, n: app.history.partition_by("hour")),
     ("queues.set_max_depth", lambda app, n: app.queues.set_max_depth("mail", 1000)),
     ("pools.put", lambda app, n: app.pools.put("spare", max_slots=4)),
     ("pools.delete", lambda app, n: app.pools.delete("spare")),
@@ -423,7 +425,7 @@ VERBS: list[tuple[str, Verb]] = [
 
 READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search", "look",
-             "count_matching", "applicable", "matching", "has_ended", "log_lines"},
+             "count_matching", "applicable", "matching", "has_ended", "log_lines", "check_kept"},
     "dead": {"groups", "count_by_error"},
     # `undo` has a test of its own, below; `begin` and `note` are parts of the verbs of jobs.
     "queues": {"get", "settings", "holders", "limits", "list", "shares", "service", "undo"},
@@ -442,7 +444,7 @@ READS = {
     "registry": {"get", "list"},
     "nodes": {"get", "list", "running", "shards", "takeovers"},
     "statistics": {"all", "before", "queue", "queues", "task", "tasks"},
-    "history": {"jobs", "page"},
+    "history": {"jobs", "page", "partitions"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
@@ -581,6 +583,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("jobs cancel", ["{one}"]),
     ("jobs retry", ["{dead_a}"]),
     ("jobs discard", ["{dead_b}"]),
+    ("history partitions", ["--by", "hour"]),
     ("queues pause", ["mail"]),
     ("nodes drain", ["{node}"]),
     ("nodes undrain", ["{node}"]),

@@ -28,7 +28,7 @@ _TABLES = (
     "webhook", "allowed_host", "endpoint", "user_account", "access_role", "membership", "session",
     "login_link",
     "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
-    "pool", "depth", "maintenance",
+    "pool", "depth", "maintenance", "setting",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
