@@ -404,8 +404,8 @@ def test_a_row_that_a_later_backfill_made_does_not_show_how_far_a_spoilt_version
 def test_what_waits_for_its_spread_when_a_row_is_spoilt_may_be_unknown(
     by_hand: str | None, tmp_path: Path
 ):
-    """1080 is to run 15 s later, and 1090 was decided on before it: by hand, or by the firer, which takes
-    them in their order. Its job found no place, which is the reason of the row since."""
+    """1080 is to run 15 s later, and 1090 was decided on before it: by hand, or by the firer, which
+    takes them in their order. Its job found no place, which is the reason of the row since."""
     story = Story()
     story.schedule(overlap="skip")
     gone = ("tick-1080", "tick-1090", "tick-1100")
@@ -439,8 +439,8 @@ def test_what_waits_for_its_spread_when_a_row_is_spoilt_may_be_unknown(
 def test_a_clock_that_is_set_back_while_a_row_is_spoilt_shows_the_next_version_s_times_again(
     tmp_path: Path,
 ):
-    """Nobody had decided about 1080 when the row was spoilt, at 1091 by the clock of then. It was set back
-    by 2 s, and the next version, in force from 1089.4 on, has an occurrence before that moment."""
+    """Nobody had decided about 1080 when the row was spoilt, at 1091 by the clock of then. It was set
+    back by 2 s, and the next version, in force from 1089.4 on, has an occurrence before that moment."""
     story = Story()
     story.schedule(overlap="allow")
     gone = ("tick-1080", "tick-1090", "tick-1100")
