@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from proof.checker.facts import CANCELLED, SKIPPED, SUCCEEDED, Facts
+from proof.checker.facts import CANCELLED, SKIPPED, SUCCEEDED, CheckpointRow, Facts, JobRow
 from proof.checker.report import Found, Tally, line
 from proof.history import Sight
 
@@ -21,6 +21,7 @@ _JOB = re.compile(r"([0-9a-f-]{36})/(\d+)")
 _SMALL = 0.002
 _UNAWARE = 12.0  # seconds in which a function learns of its cancel
 _ERROR = "!"
+_CRASHES = {"lost", "crashed"}
 
 
 def function_steps_happen_once(facts: Facts, tally: Tally) -> Found:
@@ -213,12 +214,19 @@ def functions_are_parked_for_contradictions(facts: Facts, tally: Tally) -> Found
                     sentence = "was parked, and its code has not been changed"
                     yield f"run {run}", sentence, _lines([*codes, sight])
     for job in facts.jobs.values():
-        sights = facts.sights.get(job.run_id or "", [])
-        if job.step == 0 and sights and job.error and job.error.type == "Quarantined":
+        if job.step == 0 and job.run_id in facts.sights and _is_quarantined(job):
             tally["quarantined"] += 1
-            if found := _came_further(facts, sights):
-                sentence = f"was quarantined, and had come further since: to {found.place}"
-                yield f"run {job.run_id}", sentence, (line("db-job", job), *_lines([found]))
+            if found := _came_further(facts, job):
+                sentence = f"was quarantined, and had come further since: to {found.name}"
+                yield (
+                    f"run {job.run_id}",
+                    sentence,
+                    (line("db-job", job), line("db-checkpoint", found)),
+                )
+
+
+def _is_quarantined(job: JobRow) -> bool:
+    return job.error is not None and job.error.type == "Quarantined"
 
 
 def _may_contradict(codes: list[Sight], token: int) -> bool:
@@ -232,20 +240,12 @@ def _may_contradict(codes: list[Sight], token: int) -> bool:
     return change == "contradicts" and bool(others - {version})
 
 
-def _came_further(facts: Facts, sights: list[Sight]) -> Sight | None:
-    """What one of the last replays, which are blamed for it, was the first to see."""
-    tokens = sorted({sight.token for sight in sights if sight.event == "open"})
-    blamed = set(tokens[-(facts.meta.max_crashes - 1) :])
-    known: set[tuple[int, str]] = set()
-    for sight in sights:
-        place = (sight.round, sight.place)
-        # A gather, or a number that follows from the run, needs no record.
-        recorded = _MADE.fullmatch(sight.value) or _JOB.fullmatch(sight.value)
-        if sight.event == "saw" and place not in known and recorded:
-            if sight.token in blamed and sight.token != tokens[-1]:
-                return sight
-            known.add(place)
-    return None
+def _came_further(facts: Facts, job: JobRow) -> CheckpointRow | None:
+    """What it recorded after the first of the crashes that it is blamed for."""
+    crashes = sorted(each.token for each in job.attempts or () if each.outcome in _CRASHES)
+    blamed = crashes[-facts.meta.max_crashes :]
+    own = facts.checkpoints.get(job.run_id or "", ())
+    return next((row for row in own if blamed and blamed[0] < row.token <= blamed[-1]), None)
 
 
 def losers_of_races_are_let_go(facts: Facts, tally: Tally) -> Found:

@@ -102,16 +102,22 @@ class _Ledger:
         until = self._facts.meta.database(version.until) - self._facts.meta.clock_error
         if later and not later[0].readable:
             # What nobody can read can't be settled: it is complete as far as it goes. What is due
-            # later than that may be the next version's.
-            over = self._facts.meta.database(version.over)
-            own = (r.due_at for r in self._rows if r.due_at < over and not self._filled_in(r, over))
+            # later than that may be the next version's, also if the clock is set back meanwhile.
+            over, _ = self._facts.meta.shown(version.over, later[0].over)
+            own = (r.due_at for r in self._rows if r.due_at < over and self._is_own(r, version))
             until = min(until, max(own, default=0.0))
         return until
 
-    def _filled_in(self, row: OccurrenceRow, after: float) -> bool:
-        """Whether somebody asked for it later. What was asked for and then deleted says `deleted`."""
-        late = row.decided_at > after + self._margin
-        return row.reason in BY_HAND or (late and self._by_hand(row))
+    def _is_own(self, row: OccurrenceRow, version: Version) -> bool:
+        """Whether the firer came so far. What somebody triggered or filled in doesn't show that: what
+        was due before it may still wait for its spread. A reason that came later hides what it was."""
+        if row.reason in BY_HAND or row.due_at % version.promise.every:
+            return False
+        return not any(
+            op.first - SAME_MOMENT <= row.due_at <= op.end
+            and self._facts.at(row.decided_at) >= op.at - self._margin
+            for op in self._life.backfills
+        )
 
     def _reach(self) -> float:
         """How far the ledger goes, by the database's clock."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+import rota.worker.functions
 from proof.mutants.changes import in_function, in_query
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -53,9 +54,6 @@ key_without_occurrence = Mutant(
 
 
 def _never_forgive(patches: Patches) -> None:
-    async def forgive(self: Functions, work: Any) -> None:
-        return None
-
     async def write(self: Functions, entries: Any) -> None:
         crashes = [(entry.work, entry.work.crashes) for entry in entries]
         await honest(self, entries)
@@ -63,7 +61,7 @@ def _never_forgive(patches: Patches) -> None:
             work.crashes = count
 
     honest = Functions._write_records
-    patches.set(Functions, "_forgive", forgive)
+    patches.set(rota.worker.functions, "_blamed", lambda works: [])
     patches.set(Functions, "_write_records", write)
 
 

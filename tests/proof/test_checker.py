@@ -400,6 +400,66 @@ def test_a_row_that_a_later_backfill_made_does_not_show_how_far_a_spoilt_version
     assert ("the occurrence at 1700000070 has no rows" in broken) is not filled
 
 
+@pytest.mark.parametrize("by_hand", ["trigger", "backfill", None])
+def test_what_waits_for_its_spread_when_a_row_is_spoilt_may_be_unknown(
+    by_hand: str | None, tmp_path: Path
+):
+    """1080 is to run 15 s later, and 1090 was decided on before it: by hand, or by the firer, which
+    takes them in their order. Its job found no place, which is the reason of the row since."""
+    story = Story()
+    story.schedule(overlap="skip")
+    gone = ("tick-1080", "tick-1090", "tick-1100")
+    for table, name in (("occurrence", "job_id"), ("job", "id")):
+        story.tables[table] = [row for row in story.tables[table] if row[name] not in gone]
+    story.beats = [beat for beat in story.beats if beat.job not in gone]
+    made = story.schedules[0] = msgspec.structs.replace(story.schedules[0], spread=15.0)
+    story.operate("create", "tick", 1003, schedule=made, id="schedule-tick")
+    due = 1090.0
+    if by_hand == "trigger":
+        due = 1083.5
+        story.operate("trigger", "tick", 1083.4, id="tick-1083.5")
+    elif by_hand == "backfill":
+        end = DATABASE_MINUS_AT + 1090
+        story.operate("backfill", "tick", 1090.1, first=end - 5, end=end, count=1)
+    decided = due if by_hand == "trigger" else 1090.2
+    story._happen("schedule-tick", "tick", due, due, decided=decided)
+    story.tables["occurrence"][-1].update(state=2, reason="overlap")
+    job = story.finish(story.tables["job"][-1], decided + 0.1, 8)
+    job.update(attempt=0, token=None)
+    story.beats = [beat for beat in story.beats if beat.job != job["id"]]
+    story.operate("spoil", "tick", 1090.5)
+    story.operate("update", "tick", 1092, schedule=msgspec.structs.replace(made, every=50))
+    story._happen("schedule-tick", "tick", 1100, 1100)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert broken == ([] if by_hand else ["the occurrence at 1700000080 has no rows"])
+
+
+def test_a_clock_that_is_set_back_while_a_row_is_spoilt_shows_the_next_version_s_times_again(
+    tmp_path: Path,
+):
+    """Nobody had decided about 1080 when the row was spoilt, at 1091 by the clock of then. It was set
+    back by 2 s, and the next version, in force from 1089.4 on, has an occurrence before that moment."""
+    story = Story()
+    story.schedule(overlap="allow")
+    gone = ("tick-1080", "tick-1090", "tick-1100")
+    for table, name in (("occurrence", "job_id"), ("job", "id")):
+        story.tables[table] = [row for row in story.tables[table] if row[name] not in gone]
+    story.beats = [beat for beat in story.beats if beat.job not in gone]
+    made = story.schedules[0]
+    story.operate("create", "tick", 1003, schedule=made, id="schedule-tick")
+    story.operate("spoil", "tick", 1089.0)
+    story.meta["clock_steps"] = [ClockStep(1089.2, -2.0)]
+    story.operate("update", "tick", 1089.4, schedule=made)
+    for due in (1090, 1100):
+        story._happen("schedule-tick", "tick", due, due)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert not any("1700000080" in sentence for sentence in broken), broken
+
+
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_a_success_that_depended_on_what_a_resume_repeats_does_not_stay(
     rounds: int, tmp_path: Path

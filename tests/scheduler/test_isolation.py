@@ -149,6 +149,34 @@ async def test_a_schedule_that_was_set_aside_is_repaired_by_an_update(
         assert len(audit.unsettled) >= 1
 
 
+async def test_what_waits_for_its_spread_as_the_row_is_spoilt_is_said_to_be_unknown(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    """It was due, and a run by hand came after it: nothing is known from before it, not from that run."""
+    firer = make_firer(hot)
+    await app.schedule("s", "tell", every="1h", spread="50m")
+    await sandbox.advance(hours=1, seconds=5)  # the spread of this name is more than that
+    await fire(firer)
+    assert await ledger(app, "s") == []
+    await app.schedules.trigger("s")
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {hot.schema}.schedule set version = version + 1, next_due = {hot.schema}.now(),"
+            """spec = (spec::jsonb || '{"tz": "Mars/Olympus"}')::json"""
+        )
+    await sandbox.advance(hours=1)
+    await fire(firer)
+    await app.schedule("s", "tell", every="1h", spread="50m")
+    await sandbox.advance(hours=2)
+    await fire(firer)
+    audit = await app.schedules.audit("s", START, START + timedelta(days=1))
+    due = START + timedelta(hours=1)
+    assert audit.is_clean
+    assert any(each.begin < due <= each.end for each in audit.unsettled), audit.unsettled
+    assert [reason for _, reason in await ledger(app, "s")].count("triggered") == 1
+    assert len(await ledger(app, "s")) > 1  # and it goes on
+
+
 async def test_each_that_cannot_be_read_can_be_deleted_and_says_why_it_does_nothing_else(
     app: App, sandbox: rota.testing.Sandbox
 ) -> None:

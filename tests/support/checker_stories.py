@@ -497,6 +497,13 @@ class Story:
              "state": state, "job_id": job if at else None, "before": before, **more}
         )  # fmt: skip
 
+    def record(self, run: str, number: int, token: int) -> None:
+        """A step of a durable function, by one of its attempts."""
+        self.tables["checkpoint"].append(
+            {"run_id": run, "number": number, "kind": 1, "state": 5, "attempt": 1, "token": token,
+             "name": f"{number}", "created_at": 1020 + DATABASE_MINUS_AT}
+        )  # fmt: skip
+
     def functions(self) -> None:
         """One that was replayed, cancelled and parked, and one that it has called."""
         deadline = 1060 + DATABASE_MINUS_AT
@@ -507,7 +514,8 @@ class Story:
         job |= {"state": 5, "token": 907, "finished_at": 1004 + DATABASE_MINUS_AT}
         crashed = self.row("called-0", "plain", 1003, run_id="called", step=0)
         crashed |= {"state": 6, "crashes": 3, "finished_at": 1040 + DATABASE_MINUS_AT,
-                    "error": {"type": "Quarantined"}}  # fmt: skip
+                    "error": {"type": "Quarantined"},
+                    "attempts": [{"token": t, "outcome": "lost"} for t in (904, 905, 906)]}  # fmt: skip
         self._step("called", 0, 6)
         for event, run, token, at, place, value, seconds in _SIGHTS:
             self.sights.append(Sight(at, event, run, 1, token, "w2", place, value, seconds))
@@ -516,6 +524,7 @@ class Story:
                 {"run_id": "walks", "number": number, "kind": kind, "state": state, "attempt": 1,
                  "token": 902, "name": name, "created_at": 1006 + DATABASE_MINUS_AT, **more}
             )  # fmt: skip
+        self.record("called", 1, 904)
         self.run(self.row("lost", "plain", 1006, run_id="walks", step=-5), 1006.1)
         self.tables["job"][-1] |= {"task": "fn_long", "state": 7}
         self.operate("cancel run", "walks", 1012)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from rota.model import SignalSent
-from rota.store.database import Database
+from rota.store.database import Connection, Database
 from rota.store.rows import NewSignal
+
+Blamed = Sequence[tuple[UUID, int]]
 
 
 class DurableFunctionStore:
-    """Statements of a function's attempt are guarded by its lease: (node, job, token)."""
+    """Statements of a function's attempt are guarded by its lease: (node, job, token).
+
+    Whoever comes further is no longer blamed for crashes before. `blamed` are the jobs and tokens of
+    functions that went down with their process since they last came further; it is the same transaction,
+    or a crash right after a record would count as one more at the place before it.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -23,16 +31,25 @@ class DurableFunctionStore:
         """Return the run and its history, a row for each checkpoint; no row: not this node's job."""
         return await self.database.fetch("open_function", node, job, token, run)
 
+    @contextlib.asynccontextmanager
+    async def _forgiving(self, node: UUID, blamed: Blamed) -> AsyncIterator[Connection | None]:
+        if not blamed:
+            yield None  # a statement of its own
+            return
+        async with self.database.transaction("forgive") as connection:
+            # First: jobs are locked before runs. It is guarded as what follows.
+            jobs, tokens = map(list, zip(*blamed, strict=True))
+            await self.database.fetch("forgive_crashes", node, jobs, tokens, on=connection)
+            yield connection
+
     async def record_checkpoints(
-        self, node: UUID, rows: Sequence[tuple[Any, ...]]
+        self, node: UUID, rows: Sequence[tuple[Any, ...]], blamed: Blamed = ()
     ) -> dict[tuple[UUID, int], bool]:
         """Write checkpoints. Return those that were written: whether the run is being cancelled."""
         columns = [list(column) for column in zip(*rows, strict=True)]
-        written = await self.database.fetch("record_checkpoints", node, *columns)
+        async with self._forgiving(node, blamed) as on:
+            written = await self.database.fetch("record_checkpoints", node, *columns, on=on)
         return {(row["run_id"], row["number"]): row["cancelled"] for row in written}
-
-    async def forgive_crashes(self, node: UUID, job: UUID, token: int) -> None:
-        await self.database.fetch("forgive_crashes", node, job, token)
 
     async def suspend_function(
         self, node: UUID, job: UUID, token: int, run: UUID, waits: Sequence[int],
@@ -48,39 +65,41 @@ class DurableFunctionStore:
     ) -> bool:
         return bool(await self.database.fetchval("restart_function", node, job, token, run, given))
 
-    async def call_jobs(self, node: UUID, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+    async def call_jobs(
+        self, node: UUID, rows: Sequence[tuple[Any, ...]], blamed: Blamed = ()
+    ) -> list[int]:
         """Make calls. Return the places of those that were made."""
         columns = [list(column) for column in zip(*rows, strict=True)]
-        made: list[int] = await self.database.fetchval("call_jobs", node, *columns)
+        async with self._forgiving(node, blamed) as on:
+            made: list[int] = await self.database.fetchval("call_jobs", node, *columns, on=on)
         return made
 
     async def call_run(
         self, node: UUID, job: UUID, token: int, run: UUID, number: int, name: str,
-        digest: str | None, child: str,
+        digest: str | None, child: str, *, blamed: Blamed = (),
     ) -> bool:  # fmt: skip
-        return bool(
-            await self.database.fetchval(
-                "call_run", node, job, token, run, number, name, digest, child
-            )
-        )
+        call = (node, job, token, run, number, name, digest, child)
+        async with self._forgiving(node, blamed) as on:
+            return bool(await self.database.fetchval("call_run", *call, on=on))
 
     async def wait_for_signal(
         self, node: UUID, job: UUID, token: int, run: UUID, number: int, name: str, signal: str,
-        key: str, timeout: float | None,
+        key: str, timeout: float | None, *, blamed: Blamed = (),
     ) -> Any | None:  # fmt: skip
-        rows = await self.database.fetch(
-            "wait_for_signal", node, job, token, run, number, name, signal, key, timeout
-        )
+        wait = (node, job, token, run, number, name, signal, key, timeout)
+        async with self._forgiving(node, blamed) as on:
+            rows = await self.database.fetch("wait_for_signal", *wait, on=on)
         return rows[0] if rows else None
 
     async def close_waits(
         self, node: UUID, job: UUID, token: int, run: UUID, numbers: Sequence[int],
-        winner: tuple[int, str, str],
+        winner: tuple[int, str, str], *, blamed: Blamed = (),
     ) -> list[dict[str, Any]] | None:  # fmt: skip
         """Note the winner of a race and close the losers' waits. Return what there is to stop, and
         signals that were given back; None: not this node's job."""
         lease = (node, job, token, run)
-        closed = await self.database.fetchval("close_waits", *lease, numbers, *winner)
+        async with self._forgiving(node, blamed) as on:
+            closed = await self.database.fetchval("close_waits", *lease, numbers, *winner, on=on)
         return None if closed is None else list(msgspec.json.decode(closed))
 
     async def offer_signals(self, namespace: str, name: str, key: str) -> None:

@@ -176,8 +176,10 @@ class Functions:
     async def _write_records(self, entries: Sequence[_Entry]) -> None:
         rows = [(entry, new) for entry in entries for new in entry.new]
         columns = [self._row(entry.work, new) for entry, new in rows]
-        node = self._lease.node_id
-        written = await self._persistently(lambda: self._store.record_checkpoints(node, columns))
+        node, blamed = self._lease.node_id, _blamed([entry.work for entry in entries])
+        written = await self._persistently(
+            lambda: self._store.record_checkpoints(node, columns, blamed)
+        )
         for entry in entries:
             run = entry.work.run
             assert run is not None
@@ -186,15 +188,8 @@ class Functions:
                 error = LeaseLost(f"job {entry.work.id} is no longer this node's")
                 entry.answer.set_exception(error)
                 continue
-            if entry.work.crashes:
-                entry.work.crashes = 0
-                await self._forgive(entry.work)
+            entry.work.crashes = 0
             entry.answer.set_result(any(answers))
-
-    async def _forgive(self, work: Work) -> None:
-        """A function that has come further is no longer blamed for crashes before."""
-        node = self._lease.node_id
-        await self._persistently(lambda: self._store.forgive_crashes(node, work.id, work.token))
 
     def _row(self, work: Work, new: NewCheckpoint) -> tuple[Any, ...]:
         error = new.error
@@ -220,11 +215,11 @@ class Functions:
              msgspec.json.encode(child).decode())
             for entry, child in zip(entries, children, strict=True)
         ]  # fmt: skip
-        made = set(
-            await self._persistently(lambda: self._store.call_jobs(self._lease.node_id, rows))
-        )
+        node, blamed = self._lease.node_id, _blamed([entry.work for entry in entries])
+        made = set(await self._persistently(lambda: self._store.call_jobs(node, rows, blamed)))
         for number, entry in enumerate(entries):
             if number in made:
+                entry.work.crashes = 0
                 entry.answer.set_result(True)
             else:
                 error = LeaseLost(f"job {entry.work.id} is no longer this node's")
@@ -235,21 +230,25 @@ class Functions:
         child = msgspec.json.encode(run).decode()
         digest = self._sealed_digest(work, CheckpointKind.RUN, new.digest)
         call = (new.number, new.name, digest, child)
-        if not await self._persistently(lambda: self._store.call_run(*self._lease_of(work), *call)):
+        blamed = _blamed([work])
+        if not await self._persistently(
+            lambda: self._store.call_run(*self._lease_of(work), *call, blamed=blamed)
+        ):
             raise LeaseLost(f"job {work.id} is no longer this node's")
+        work.crashes = 0
 
     # -- waiting
 
     async def _wait(self, work: Work, new: NewWait) -> wire.Waited:
         assert work.run is not None
         key = new.key if new.key is not None else str(work.run)
+        wait, blamed = (new.number, new.name, new.signal, key, new.timeout), _blamed([work])
         row = await self._persistently(
-            lambda: self._store.wait_for_signal(
-                *self._lease_of(work), new.number, new.name, new.signal, key, new.timeout
-            )
+            lambda: self._store.wait_for_signal(*self._lease_of(work), *wait, blamed=blamed)
         )
         if row is None:
             raise LeaseLost(f"job {work.id} is no longer this node's")
+        work.crashes = 0
         result = wire.NULL
         if row["result"] is not None:
             opened = self._database.encryption.open(row["result"], row["job_id"], "result")
@@ -277,11 +276,15 @@ class Functions:
         """Let go of what lost a race. What was called is asked to stop."""
         result = self._sealed(work, "result", bytes(end.winner.result))
         winner = (end.winner.number, end.winner.name, result)
+        blamed = _blamed([work])
         rows = await self._persistently(
-            lambda: self._store.close_waits(*self._lease_of(work), end.losers, winner)
+            lambda: self._store.close_waits(
+                *self._lease_of(work), end.losers, winner, blamed=blamed
+            )
         )
         if rows is None:
             raise LeaseLost(f"job {work.id} is no longer this node's")
+        work.crashes = 0
         namespace = self._database.encryption.namespace
         for name, key in {(row["signal"], row["key"]) for row in rows if row["signal"]}:
             offer = partial(self._store.offer_signals, namespace, name, key)
@@ -289,6 +292,11 @@ class Functions:
         if end.cancel:
             stop = partial(RunAdvance(self._database).stop_called, namespace, _called(rows))
             await self._persistently(stop)
+
+
+def _blamed(works: Sequence[Work]) -> list[tuple[UUID, int]]:
+    """Return the jobs and tokens of functions that went down with their process before."""
+    return [(work.id, work.token) for work in works if work.crashes]
 
 
 class _Together:

@@ -170,6 +170,15 @@ create or replace function rota.failed_run_detail(run uuid, round int, reason js
                  coalesce(reason -> 'cause' ->> 'message', reason ->> 'message') as message) as cause
 $$;
 
+-- Where a durable function is that went down with its process until it was quarantined: what it records begins the count anew,
+-- so that it was after the same record each time.
+create or replace function rota.where_it_went_down(run uuid) returns text language sql stable as $$
+    select ': it went down ' || coalesce((
+        select format('after %L (number %s), before it recorded what comes next', c.name, c.number)
+        from rota.checkpoint as c where c.run_id = run and c.kind <> {checkpoint.note} order by c.number desc limit 1),
+        'before it had recorded anything')
+$$;
+
 -- Ends a run whose steps have all ended. The caller has locked it.
 create or replace function rota.finish_run(run uuid) returns void language plpgsql volatile as $$
 declare
@@ -179,11 +188,11 @@ declare
     reason json;
 begin
     select r.* into its from rota.run as r where r.id = run;
-    select w.name, s.error, coalesce(s.job_id, run) as job_id into failed from (
+    select w.name, w.kind, s.error, coalesce(s.job_id, run) as job_id into failed from (
         select s.* from rota.step as s
         where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) offset 0) as s
     cross join lateral (
-        select w.name, w.optional from rota.workflow_step as w
+        select w.name, w.kind, w.optional from rota.workflow_step as w
         where w.workflow_id = its.workflow_id and w.number = s.number offset 0) as w
     where not w.optional
     order by s.state, s.ended_at, s.number limit 1;
@@ -195,7 +204,9 @@ begin
     elsif failed.name is not null then
         outcome := {run.failed};
         reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'job_id', failed.job_id, 'cause', failed.error,
-                                    'message', format('step %s failed', failed.name));
+                                    'message', format('step %s failed', failed.name) || case
+            when failed.kind = {kind.function} and failed.error ->> 'type' = 'Quarantined' then rota.where_it_went_down(run)
+            else '' end);
     end if;
     update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason
     where r.id = run and r.state = {run.running};

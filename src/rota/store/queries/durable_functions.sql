@@ -29,8 +29,10 @@ select w.run_id, w.number, r.cancel_at is not null as cancelled from written as 
 cross join lateral (select r.cancel_at from rota.run as r where r.id = w.run_id offset 0) as r;
 
 -- name: forgive_crashes
--- A function that has come further since it went down with its process is no longer blamed for that.
-update rota.present set crashes = 0 where id = $2 and token = $3 and node = $1 and state = {state.running};
+-- Functions that come further are no longer blamed for having gone down with their processes.
+update rota.present as p set crashes = 0
+from unnest($2::uuid[], $3::bigint[]) as g(job, token)
+where p.id = g.job and p.token = g.token and p.node = $1 and p.state = {state.running};
 
 -- name: suspend_function
 select rota.suspend_function($1, $2, $3, $4, $5::int[], $6::int[], $7, $8::json);
