@@ -39,6 +39,7 @@ class Ticker:
         self.service = service
         service.wake = self.wake
         self._wake = asyncio.Event()
+        self._woken = False  # as the event: every job that ends wakes somebody
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
@@ -55,7 +56,9 @@ class Ticker:
 
     def wake(self) -> None:
         """Tick now, or right after the tick that is under way."""
-        self._wake.set()
+        if not self._woken:
+            self._woken = True
+            self._wake.set()
 
     async def stop(self) -> None:
         """Let the tick under way end, and start no other."""
@@ -66,6 +69,7 @@ class Ticker:
 
     async def _run(self) -> None:
         while not self._stopped.is_set():
+            self._woken = False
             self._wake.clear()
             pause = await self._tick()
             if pause <= 0:

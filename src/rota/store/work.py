@@ -55,6 +55,8 @@ class Succeeded(msgspec.Struct):
     @property
     def size(self) -> int:
         """About how many bytes of text it adds to its statement. So for all outcomes."""
+        if self.result is None and self.error is None:
+            return 0
         return len(self.result or "") + len(self.error or "")
 
 

@@ -368,8 +368,10 @@ class Worker(Service):
 
     def _after_end(self, work: Work) -> None:
         """Free the slot of a job that has ended or was given back."""
-        self._uncount(work)
-        self.shared.note_end(work)
+        if work.queue is not None:
+            self._held[work.queue] -= 1
+        if self.shared.entries:
+            self.shared.note_end(work)
         # A free slot is a reason to claim only while there may be something to find.
         gated = bool(work.gates)
         low = self.slots.release(work)

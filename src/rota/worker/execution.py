@@ -58,7 +58,8 @@ class Execution:
             self._effects_database, settings, self.finisher, lease, functions, app.state
         )
         self.permits = effects.permits
-        self.outcomes.observers += [effects.attempt_ended, FailureLog(error_hooks).ended]
+        self.outcomes.observers.append(effects.attempt_ended)
+        self.outcomes.failure_observers.append(FailureLog(error_hooks).ended)
         book = self.logs if settings.log_bytes else None
         self._parts = NodeParts(settings, self.outcomes.done, effects, book, error_hooks)
         self.runners: dict[str, Runner] = {}

@@ -41,6 +41,7 @@ class Outcomes:
         self._batches: dict[int, int] = {}  # token -> jobs that are not accounted for
         self.ended: Callable[[Work], None] = lambda work: None
         self.observers: list[Observer] = []
+        self.failure_observers: list[Observer] = []  # of attempts that did not simply succeed
         self.claims = 0
         self.claimed_jobs = 0
 
@@ -56,6 +57,15 @@ class Outcomes:
 
     def done(self, work: Work, outcome: Outcome) -> None:
         """End an attempt, whichever runner it was in. Whatever happens, its slot becomes free."""
+        if work.recorder is not None or work.span is not None:
+            self._close_records(work, outcome)
+        try:
+            if work.token in self._batches:
+                self._note(work, outcome)
+        finally:
+            self.ended(work)
+
+    def _close_records(self, work: Work, outcome: Outcome) -> None:
         try:
             if work.recorder is not None:
                 work.recorder.close()
@@ -65,11 +75,6 @@ class Outcomes:
                 tracing.end(work, outcome.kind.label, problem)
         except Exception:
             log.exception("the log or the trace of job %s could not be closed", work.id)
-        try:
-            if work.token in self._batches:
-                self._note(work, outcome)
-        finally:
-            self.ended(work)
 
     def _note(self, work: Work, outcome: Outcome) -> None:
         verdict: Verdict = _SUCCEED
@@ -84,7 +89,10 @@ class Outcomes:
             log.exception("the outcome of job %s can't be judged, so it fails", work.id)
             verdict = self._fail(work, error)
         self._account(work.token)
-        for observe in self.observers:
+        observers = self.observers
+        if verdict is not _SUCCEED:
+            observers = [*observers, *self.failure_observers]
+        for observe in observers:
             try:
                 observe(work, outcome, verdict)
             except Exception:

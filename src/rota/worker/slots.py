@@ -134,7 +134,10 @@ class Slots:
         if self.gates.lanes and not self.gates.enter(work):
             self.gates.wait(work, runner, now)
             return
-        self._put(work, now)
+        if work.crashes:
+            self._put(work, now)
+        else:
+            self._enter(work, now)
 
     def _put(self, work: Work, now: float) -> None:
         if runs_alone(work.crashes):
@@ -161,7 +164,8 @@ class Slots:
         places.ended += 1
         if work is self._suspect:
             self._next_suspect()
-        self._start_waiting(places)
+        if places.waiting:
+            self._start_waiting(places)
         if work.gates:
             self._admit(self.gates.leave(work))
         return places.kept > 0 or len(places.waiting) < places.few

@@ -40,6 +40,7 @@ _INTERVAL = 1.0
 _LOOK_EVERY = 10.0
 _READ_EVERY = 60.0
 _MOST_TASKS = 1_000
+_SUCCEEDED = OutcomeKind.SUCCEEDED
 _STOPPED = (OutcomeKind.TIMED_OUT, OutcomeKind.HEARTBEAT_TIMEOUT)
 _KINDS = ("slow", "late", "deadline_missed")
 _CHECKS = 50  # ended attempts that are checked each second, and then every sixteenth
@@ -81,11 +82,9 @@ class SlowJobMonitor(Service):
 
     def ended(self, work: Work, outcome: Outcome, verdict: object) -> None:
         """Observe an outcome: check the run a last time, and learn from some of them each second."""
-        # Only failures that are tried again: the database records how a job ends for good.
-        if isinstance(verdict, TryAgain) and outcome.failure is not None:
-            self._notice_failure(failed_once(work, outcome.failure))
-        if outcome.kind in _STOPPED:
-            self._notice_failure(stop_event(work))
+        succeeded = outcome.kind is _SUCCEEDED
+        if not succeeded:
+            self._note_failure(work, outcome, verdict)
         self._count += 1
         many = self._checked >= _CHECKS and self._count & 15
         if many and work.schedule is None and work.task not in self._declared:
@@ -94,10 +93,17 @@ class SlowJobMonitor(Service):
         now = monotonic()
         if work.started:
             self._check(work, now)
-            if outcome.kind is OutcomeKind.SUCCEEDED:
+            if succeeded:
                 self.paces.add(work.task, now - work.started)
         if self._noted:
             self._noted.difference_update([(work.id, kind) for kind in _KINDS])
+
+    def _note_failure(self, work: Work, outcome: Outcome, verdict: object) -> None:
+        # Only failures that are tried again: the database records how a job ends for good.
+        if isinstance(verdict, TryAgain) and outcome.failure is not None:
+            self._notice_failure(failed_once(work, outcome.failure))
+        if outcome.kind in _STOPPED:
+            self._notice_failure(stop_event(work))
 
     def _check(self, work: Work, now: float) -> None:
         ran = now - work.started
