@@ -64,14 +64,7 @@ async def test_a_function_that_was_stopped_while_others_wrote_stops_no_other(
         return await record(self, node, rows)
 
     monkeypatch.setattr(DurableFunctionStore, "record_checkpoints", slow)
-    asked: list[asyncio.Task[Any]] = []
-    add = functions._Together.add
-
-    async def noted(self: Any, work: Any, new: Any) -> Any:
-        asked.append(asyncio.ensure_future(add(self, work, new)))
-        return await asked[-1]
-
-    monkeypatch.setattr(functions._Together, "add", noted)
+    asked = _note_records(monkeypatch)
     async with Node(app).running():
         first = await steps.start(1)
         await asyncio.wait_for(under_way.wait(), 60)
@@ -82,3 +75,49 @@ async def test_a_function_that_was_stopped_while_others_wrote_stops_no_other(
         assert (await first.wait(60)).state == "succeeded"
         third = await steps.start(3)
         assert (await third.wait(60)).state == "succeeded"
+
+
+async def test_a_function_that_is_stopped_while_its_record_is_written_stops_no_other(
+    make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, go_on = make_app(concurrency=20), asyncio.Event()
+    shared: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def note(number: int) -> int:
+        return number
+
+    @app.durable
+    async def steps(ctx: DurableContext, number: int) -> int:
+        return await ctx.step(note, number)
+
+    record = DurableFunctionStore.record_checkpoints
+
+    async def slow(self: Any, node: Any, rows: Any) -> Any:
+        written = await record(self, node, rows)
+        if len(rows) > 1 and not shared.done():
+            shared.set_result(len(rows))
+            await go_on.wait()
+        return written
+
+    monkeypatch.setattr(DurableFunctionStore, "record_checkpoints", slow)
+    asked = _note_records(monkeypatch)
+    runs = await steps.start_many(range(3))
+    async with Node(app).running():
+        together = await asyncio.wait_for(shared, 60)
+        asked[-together].cancel()
+        go_on.set()
+        states = [(await run.wait(60)).state for run in runs]
+    assert states.count("succeeded") == 2
+
+
+def _note_records(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Future[Any]]:
+    """The answers that functions wait for, in the order in which they asked for a record."""
+    asked: list[asyncio.Future[Any]] = []
+    record = functions.Functions.record
+
+    def noted(self: Any, work: Any, new: Any) -> asyncio.Future[Any]:
+        asked.append(record(self, work, new))
+        return asked[-1]
+
+    monkeypatch.setattr(functions.Functions, "record", noted)
+    return asked
