@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -49,6 +49,12 @@ class RunOperations(Protocol):
     def start_declared_sync(
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle: ...
+    async def start_all_declared(
+        self, workflow: Declared, inputs: Iterable[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> list[RunHandle]: ...
+    def start_all_declared_sync(
+        self, workflow: Declared, inputs: Iterable[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> list[RunHandle]: ...
     async def new_declared(
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Any: ...

@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from rota.operations.history import PartitionSize
     from rota.operations.jobs import Action, Ids, LogLines, Summaries
     from rota.operations.preconditions import Precondition
-    from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
+    from rota.operations.runs import Checkpoints, Graphed, Handles, MemberList, RunList, Steps
     from rota.operations.schedule_changes import Change
     from rota.operations.schedule_forecasts import CalendarLoad, ComingSchedule, WeekAhead
     from rota.operations.schedule_reads import Measured
@@ -1267,6 +1267,15 @@ class SyncRuns(_Shell):
         """Start a run of a workflow that this process declares; see `Workflow.start`."""
         done: RunHandle = self._run(
             lambda: self._own.start_declared(workflow, given, options), "start_declared"
+        )
+        return done
+
+    def start_all_declared(
+        self, workflow: Declared, inputs: Iterable[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Handles:
+        """Start many runs, all or none; see `Workflow.start_many`."""
+        done: Handles = self._run(
+            lambda: self._own.start_all_declared(workflow, inputs, options), "start_all_declared"
         )
         return done
 

@@ -311,6 +311,15 @@ class BoundTask(Generic[P, R]):
         return self._submissions.submit_calls_sync(self._task, self._options, calls)
 
 
+def as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of one of many calls: a tuple, a dict, or one value."""
+    if isinstance(call, dict):
+        return (), call
+    if isinstance(call, tuple):
+        return call, {}
+    return (call,), {}
+
+
 class Task(BoundTask[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
 

@@ -343,6 +343,17 @@ class Workflow:
         """Start a run, from synchronous code."""
         return self._runs.start_declared_sync(self, given, {})
 
+    async def start_many(self, inputs: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+        """Start many runs in one transaction, all or none: one for each input.
+
+        Far cheaper than one by one: ``await flow.start_many({"day": day} for day in days)``.
+        """
+        return await self._runs.start_all_declared(self, inputs, {})
+
+    def start_many_sync(self, inputs: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+        """Start many runs at once, from synchronous code."""
+        return self._runs.start_all_declared_sync(self, inputs, {})
+
     def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
         """Return what makes a run of this workflow, as a call of a durable function."""
         return _new_run(self, args, kwargs, {})
@@ -383,6 +394,14 @@ class BoundWorkflow:
     def start_sync(self, **given: Any) -> RunHandle:
         """Start a run, from synchronous code."""
         return self._workflow._runs.start_declared_sync(self._workflow, given, self._options)
+
+    async def start_many(self, inputs: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+        """Start many runs in one transaction, all or none: one for each input."""
+        return await self._workflow._runs.start_all_declared(self._workflow, inputs, self._options)
+
+    def start_many_sync(self, inputs: Iterable[Mapping[str, Any]]) -> list[RunHandle]:
+        """Start many runs at once, from synchronous code."""
+        return self._workflow._runs.start_all_declared_sync(self._workflow, inputs, self._options)
 
 
 def _new_run(

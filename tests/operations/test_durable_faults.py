@@ -16,7 +16,7 @@ from rota.node import Node
 from rota.run_handle import RunHandle
 
 STATEMENTS = (
-    "open_function", "record_checkpoints", "call_jobs", "call_run", "wait_for_signal",
+    "open_functions", "record_checkpoints", "call_jobs", "call_run", "wait_for_signal",
     "suspend_function", "restart_function", "close_waits", "set_run_status",
 )  # fmt: skip
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from proof.waiting import eventually
@@ -72,14 +71,7 @@ async def test_a_function_that_was_stopped_while_others_wrote_stops_no_other(
         return await record(self, node, rows, blamed)
 
     monkeypatch.setattr(DurableFunctionStore, "record_checkpoints", slow)
-    asked: list[asyncio.Task[Any]] = []
-    add = functions._Together.add
-
-    async def noted(self: Any, work: Any, new: Any) -> Any:
-        asked.append(asyncio.ensure_future(add(self, work, new)))
-        return await asked[-1]
-
-    monkeypatch.setattr(functions._Together, "add", noted)
+    asked = _note_records(monkeypatch)
     async with Node(app).running():
         first = await steps.start(1)
         await asyncio.wait_for(under_way.wait(), 60)
@@ -114,7 +106,8 @@ async def test_a_crash_right_after_a_record_is_the_first_at_the_place_after_it(
 
     async def never_answered(self: Any, write: Callable[[], Any]) -> Any:
         answer = await write()
-        if write.__qualname__.startswith(("Functions._write", "Functions._wait")):
+        records = ("Functions._write_records", "Functions._write_calls", "Functions._wait")
+        if write.__qualname__.startswith(records):
             committed.set()
             await asyncio.Event().wait()
         return answer
@@ -147,8 +140,7 @@ class Losing:
             new = wire.NewCheckpoint(
                 number=number, kind=CheckpointKind.STEP, state=StepState.SUCCEEDED, name=name
             )
-            asked = functions.Functions(self.hot, node.lease)
-            await asked.answer(work, wire.RECORD, msgspec.json.encode([new]))
+            await functions.Functions(self.hot, node.lease).record(work, [new])
         await self.sandbox.advance(seconds=self.settings.lease_seconds + 0.001)
         await self.reaper.tick()
 
@@ -192,3 +184,49 @@ async def test_a_function_that_goes_down_before_it_records_anything_says_so(
     await sandbox.run_due()
     said = "step order failed: it went down before it had recorded anything"
     assert (await run.status()).error["message"] == said
+
+
+async def test_a_function_that_is_stopped_while_its_record_is_written_stops_no_other(
+    make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, go_on = make_app(concurrency=20), asyncio.Event()
+    shared: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def note(number: int) -> int:
+        return number
+
+    @app.durable
+    async def steps(ctx: DurableContext, number: int) -> int:
+        return await ctx.step(note, number)
+
+    record = DurableFunctionStore.record_checkpoints
+
+    async def slow(self: Any, node: Any, rows: Any, blamed: Any) -> Any:
+        written = await record(self, node, rows, blamed)
+        if len(rows) > 1 and not shared.done():
+            shared.set_result(len(rows))
+            await go_on.wait()
+        return written
+
+    monkeypatch.setattr(DurableFunctionStore, "record_checkpoints", slow)
+    asked = _note_records(monkeypatch)
+    runs = await steps.start_many(range(3))
+    async with Node(app).running():
+        together = await asyncio.wait_for(shared, 60)
+        asked[-together].cancel()
+        go_on.set()
+        states = [(await run.wait(60)).state for run in runs]
+    assert states.count("succeeded") == 2
+
+
+def _note_records(monkeypatch: pytest.MonkeyPatch) -> list[asyncio.Future[Any]]:
+    """The answers that functions wait for, in the order in which they asked for a record."""
+    asked: list[asyncio.Future[Any]] = []
+    record = functions.Functions.record
+
+    def noted(self: Any, work: Any, new: Any) -> asyncio.Future[Any]:
+        asked.append(record(self, work, new))
+        return asked[-1]
+
+    monkeypatch.setattr(functions.Functions, "record", noted)
+    return asked

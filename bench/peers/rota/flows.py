@@ -98,15 +98,17 @@ async def chain(wish: dict[str, Any]) -> None:
 
 
 async def functions(wish: dict[str, Any]) -> None:
-    """Functions that are started in one transaction, each of so many steps."""
+    """Functions that are started in one transaction, each of so many steps. The last round counts."""
     connection = await asyncpg.connect(common.DATABASE_URL)
     await app.store()
-    async with connection.transaction():
-        start = function.start_options(connection=connection).start
-        runs = [await start(number, wish["steps"]) for number in common.chains(wish)]
+    start = function.start_options(connection=connection).start_many
+    for _ in range(wish.get("rounds", 1)):
+        async with connection.transaction():
+            calls = [(number, wish["steps"]) for number in common.chains(wish)]
+            runs = await start(calls)
+        for run in runs:
+            await run.wait()
     await connection.close()
-    for run in runs:
-        await run.wait()
     await app.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
@@ -14,7 +15,7 @@ from rota.durable.branches import Left, Mismatch, failed_at
 from rota.durable.context import DurableContext
 from rota.durable.function import DurableFunction
 from rota.durable.replay import Replay
-from rota.durable.wire import Checkpoint, History
+from rota.durable.wire import Checkpoint, History, NewCheckpoint
 from rota.errors import RunCancelled
 from rota.lib.capture import message_of
 from rota.model import Failure, Run, RunCheckpoint
@@ -35,6 +36,9 @@ class _Offline:
 
     async def call(self, name: str, body: bytes) -> bytes:
         raise EndOfHistory(name)
+
+    def record(self, new: Sequence[NewCheckpoint]) -> asyncio.Future[bool]:
+        raise EndOfHistory(new[-1].name)
 
 
 def history_of(run: Run, checkpoints: Sequence[RunCheckpoint], code_version: int = 1) -> History:

@@ -110,6 +110,7 @@ class DurableContext(Context):
             if work.options_.guarantee is not Guarantee.AT_LEAST_ONCE:
                 return self.call(work, *args, **kwargs)
             function, returns = work.function, work.result_reader
+            is_async = work.is_async
             retry = self._retry or work.options_.retry
             timeout = self._timeout if self._timeout is not None else work.options_.timeout
             name = self._name or work.name
@@ -120,12 +121,13 @@ class DurableContext(Context):
             if not callable(work):
                 raise ConfigError(f"a step is a task or a function, not {work!r}")
             function, returns = work, _reader_of(work)
+            is_async = inspect.iscoroutinefunction(work)
             retry, timeout = self._retry or _ONCE, self._timeout
             name = self._name or _name_of(work)
             digest = _digest(args, kwargs)
 
         def run() -> Any:
-            if inspect.iscoroutinefunction(function):
+            if is_async:
                 return _in_time(function(*args, **kwargs), timeout)
             return _in_time(_in_thread(function, args, kwargs), timeout)
 
@@ -372,6 +374,8 @@ def _digest(args: Any, kwargs: Any) -> str | None:
 
 def _without_context(task: Task[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     own = task.arguments.context_parameter
+    if own is None:
+        return kwargs
     return {name: value for name, value in kwargs.items() if name != own}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 from rota.core.time.interval import seconds_of
@@ -19,7 +19,7 @@ from rota.durable.sync import SyncDurableContext, run_in_thread
 from rota.errors import ConfigError, LeaseLost, RunCancelled, StoreUnavailable
 from rota.model import Outcome, OutcomeKind, Retry
 from rota.run_handle import RunHandle
-from rota.task import P, R, SubmitOptions, Task, TaskOptions
+from rota.task import P, R, SubmitOptions, Task, TaskOptions, as_call
 
 if TYPE_CHECKING:
     from rota.operations.runs import Runs
@@ -98,6 +98,10 @@ class DurableFunction(Task[P, R]):
         """Return the input of a run with these arguments, checked."""
         return self.runs.input_of(self, args, dict(kwargs))
 
+    def given_all(self, calls: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return the inputs of runs with these arguments, checked."""
+        return [self.given(*as_call(call)) for call in calls]
+
     async def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Start a run with these arguments."""
         return await self.runs.start_declared(self, self.given(args, kwargs), {})
@@ -105,6 +109,17 @@ class DurableFunction(Task[P, R]):
     def start_sync(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Start a run, from synchronous code."""
         return self.runs.start_declared_sync(self, self.given(args, kwargs), {})
+
+    async def start_many(self, calls: Iterable[Any]) -> list[RunHandle]:
+        """Start many runs in one transaction, all or none: far cheaper than one by one.
+
+        Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
+        """
+        return await self.runs.start_all_declared(self, self.given_all(calls), {})
+
+    def start_many_sync(self, calls: Iterable[Any]) -> list[RunHandle]:
+        """Start many runs at once, from synchronous code. See `start_many`."""
+        return self.runs.start_all_declared_sync(self, self.given_all(calls), {})
 
     def start_options(
         self, *, key: str | None = None, priority: int | None = None,
@@ -213,6 +228,19 @@ class BoundFunction(Generic[P, R]):
         """Start a run, from synchronous code."""
         given = self.function.given(args, kwargs)
         return self.function.runs.start_declared_sync(self.function, given, self._options)
+
+    async def start_many(self, calls: Iterable[Any]) -> list[RunHandle]:
+        """Start many runs in one transaction, all or none: far cheaper than one by one.
+
+        Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
+        """
+        given = self.function.given_all(calls)
+        return await self.function.runs.start_all_declared(self.function, given, self._options)
+
+    def start_many_sync(self, calls: Iterable[Any]) -> list[RunHandle]:
+        """Start many runs at once, from synchronous code. See `start_many`."""
+        given = self.function.given_all(calls)
+        return self.function.runs.start_all_declared_sync(self.function, given, self._options)
 
     def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
         """Return what makes a run of this function, as a call of another one."""

@@ -55,7 +55,7 @@ class Replay:
         self._suspending: asyncio.Task[None] | None = None
         self._leaving: Left | None = None
         self._waits: dict[int, Wait] = {}
-        self._asking: set[asyncio.Task[bytes]] = set()  # what the node was asked for
+        self._asking: set[asyncio.Future[Any]] = set()  # what the node was asked for
         self._counts: Counter[str] = Counter()
         self._notes: list[NewCheckpoint] = []  # to be written with what is recorded next
         self._asked: set[str] = set()
@@ -323,9 +323,26 @@ class Replay:
 
     async def record(self, new: NewCheckpoint) -> Checkpoint:
         notes, self._notes = self._notes, []
-        answer = await self.call(wire.RECORD, [*notes, new], wire.Recorded)
-        self.cancelled = self.cancelled or answer.cancelled
+        cancelled = await self._write([*notes, new])
+        self.cancelled = self.cancelled or cancelled
         return self._keep(new)
+
+    async def _write(self, new: list[NewCheckpoint]) -> bool:
+        """As `call`, for what is written most often."""
+        if self._leaving is not None:
+            raise self._leaving
+        asked = self._channel.record(new)
+        self._asking.add(asked)
+        try:
+            cancelled: bool = await asyncio.shield(asked)
+        except (LeaseLost, StoreUnavailable) as error:
+            raise self._leave(Interrupted(str(error))) from error
+        finally:
+            if asked.done():
+                self._asking.discard(asked)
+            else:
+                asked.add_done_callback(self._asking.discard)
+        return cancelled
 
     def end_later(self, waiting: Checkpoint) -> Checkpoint:
         """End a wait whose time has come here. It is written with what is recorded next: else a cancel
@@ -339,7 +356,7 @@ class Replay:
     async def flush_notes(self) -> None:
         if self._notes:
             notes, self._notes = self._notes, []
-            await self.call(wire.RECORD, notes, wire.Recorded)
+            await self._write(notes)
 
     def _keep(self, new: NewCheckpoint) -> Checkpoint:
         kept = self._known[new.name] = Checkpoint(
@@ -369,6 +386,7 @@ class Replay:
         wait = self._waits[checkpoint.number] = Wait(loop=self._loop)
         wait.is_step = checkpoint.kind is CheckpointKind.STEP
         wait.joined_by = None if wait.is_step else _joined_by.get()
+        self.look()
         try:
             await wait
         finally:
@@ -448,7 +466,7 @@ class Replay:
 
     def look(self) -> None:
         """Look, as soon as the loop is free, whether every branch waits."""
-        if self._looking is None:
+        if self._looking is None and self._waits:
             self._looking = self._loop.call_soon(self._look)
 
     def _look(self) -> None:

@@ -11,8 +11,8 @@ import msgspec
 from rota.core.workflow.model import CheckpointKind, StepState
 from rota.model import Failure
 
-OPEN, RECORD, CALL, RUN, WAIT, SUSPEND, RESTART, CLOSE, STATUS = (
-    "function_open", "function_record", "function_call", "function_run", "function_wait",
+OPEN, CALL, RUN, WAIT, SUSPEND, RESTART, CLOSE, STATUS = (
+    "function_open", "function_call", "function_run", "function_wait",
     "function_suspend", "function_restart", "function_close", "function_status",
 )  # fmt: skip
 NULL = msgspec.Raw(b"null")
@@ -56,10 +56,6 @@ class NewCheckpoint(msgspec.Struct, omit_defaults=True, kw_only=True):
     ran: float | None = None  # of a step: seconds that this try took
     result: msgspec.Raw = NULL
     error: Failure | None = None
-
-
-class Recorded(msgspec.Struct):
-    cancelled: bool  # the run is being cancelled
 
 
 class NewCall(msgspec.Struct, kw_only=True):

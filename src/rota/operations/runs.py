@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,7 +36,12 @@ from rota.operations.run_advance import RunAdvance
 from rota.operations.run_explain import explain
 from rota.run_handle import Declared, RunHandle
 from rota.store.changes import Change, changing, current_actor
-from rota.store.drivers import start_through, start_through_sync
+from rota.store.drivers import (
+    start_all_through,
+    start_all_through_sync,
+    start_through,
+    start_through_sync,
+)
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import Encryption
 from rota.store.maps import MapStore
@@ -50,12 +55,22 @@ if TYPE_CHECKING:
 
 # Inside Runs, `list` is its method.
 RunList: TypeAlias = list[Run]
+Handles: TypeAlias = list[RunHandle]
+NewRuns: TypeAlias = list[NewRun]
 Steps: TypeAlias = list[RunStep]
 Numbers: TypeAlias = list[int]
 Graphed: TypeAlias = list[GraphStep]
 Checkpoints: TypeAlias = list[RunCheckpoint]
 MemberList: TypeAlias = list[MapMember]
 MANY = 10_000
+
+
+@contextmanager
+def _starting_all(runs: Sequence[NewRun]) -> Iterator[None]:
+    with ExitStack() as spans:
+        for run in runs:
+            spans.enter_context(tracing.starting(run))
+        yield
 
 
 def _as_id(id: UUID | str) -> UUID:
@@ -109,6 +124,47 @@ class Runs:
         with tracing.starting(run):
             answer = start_through_sync(connection, run, self._rota.settings.schema)
         return self._handle(run, answer)
+
+    async def start_all_declared(
+        self, workflow: Declared, inputs: Iterable[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Handles:
+        """Start many runs, all or none; see `Workflow.start_many`."""
+        if not (runs := await self._new_all_declared(workflow, list(inputs), options)):
+            return []
+        with _starting_all(runs):
+            if (connection := options.get("connection")) is not None:
+                answers = await start_all_through(connection, runs, self._rota.settings.schema)
+            else:
+                store = await self._rota.store()
+                workflows = WorkflowStore(store.database)
+                answers = await store.persistently(lambda _: workflows.start_all(runs))
+        return [self._handle(*each) for each in zip(runs, answers, strict=True)]
+
+    def start_all_declared_sync(
+        self, workflow: Declared, inputs: Iterable[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> Handles:
+        """Start many runs from synchronous code, also in a transaction on a synchronous connection."""
+        given = list(inputs)  # here, and not in the thread of the bridge
+        if (connection := options.get("connection")) is None:
+            start = partial(self.start_all_declared, workflow, given, options)
+            return sync_bridge.call(start, "start_many")
+        make = partial(self._new_all_declared, workflow, given, options)
+        if not (runs := sync_bridge.call(make, "start_many")):
+            return []
+        with _starting_all(runs):
+            answers = start_all_through_sync(connection, runs, self._rota.settings.schema)
+        return [self._handle(*each) for each in zip(runs, answers, strict=True)]
+
+    async def _new_all_declared(
+        self, workflow: Declared, inputs: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    ) -> NewRuns:
+        if options.get("key") is not None:
+            raise InvalidArguments("start_many can't give one key to many runs")
+        if not inputs:
+            return []
+        version = await self._rota.workflows.put_declared(workflow)
+        chosen = {name: value for name, value in options.items() if name != "connection"}
+        return [await self._new_run(workflow.graph, version, each, **chosen) for each in inputs]
 
     async def new_declared(
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]

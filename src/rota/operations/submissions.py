@@ -30,7 +30,7 @@ from rota.store.drivers import (
 )
 from rota.store.rows import Bulk, NewJob, Submitted
 from rota.submission import SubmitHook, apply_hooks
-from rota.task import SubmitOptions, Task
+from rota.task import SubmitOptions, Task, as_call
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -254,7 +254,7 @@ class Submissions:
         if options.key is not None:
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self._rota.limits
-        payloads = [encode(*_as_call(call), limits) for call in calls]
+        payloads = [encode(*as_call(call), limits) for call in calls]
         if not payloads:
             return None
         template = self._build(task.name, b"{}", options, task)
@@ -346,11 +346,3 @@ def _with_keys(bulk: Bulk, task: Task[..., Any]) -> list[NewJob]:
     for job in jobs:
         give_keys(job, task)
     return jobs
-
-
-def _as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(call, dict):
-        return (), call
-    if isinstance(call, tuple):
-        return call, {}
-    return (call,), {}

@@ -76,6 +76,13 @@ def _start_statement(schema: str, placeholder: str) -> str:
     )
 
 
+def _start_all_statement(schema: str, placeholder: str) -> str:
+    return (
+        f"select run_id, existed, conflict from {schema}.start_runs_of"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json)) order by place"
+    )
+
+
 def _send_statement(schema: str, placeholder: str) -> str:
     return (
         f"select signal_id, existed, run_id from {schema}.send_signal_of"  # noqa: S608 - checked name
@@ -99,6 +106,15 @@ async def start_through(connection: Any, run: NewRun, schema: str) -> Submitted:
     body = msgspec.json.encode(run).decode()
     rows = await _fetch(connection, partial(_start_statement, schema), body, schema)
     return Submitted(*rows[0])
+
+
+async def start_all_through(
+    connection: Any, runs: Sequence[NewRun], schema: str
+) -> list[Submitted]:
+    """Start many runs in the caller's transaction."""
+    body = msgspec.json.encode(runs).decode()
+    rows = await _fetch(connection, partial(_start_all_statement, schema), body, schema)
+    return [Submitted(*row) for row in rows]
 
 
 async def send_through(connection: Any, signal: NewSignal, schema: str) -> SignalSent:
@@ -126,6 +142,13 @@ def start_through_sync(connection: Any, run: NewRun, schema: str) -> Submitted:
     body = msgspec.json.encode(run).decode()
     rows = _fetch_sync(connection, partial(_start_statement, schema), body, schema)
     return Submitted(*rows[0])
+
+
+def start_all_through_sync(connection: Any, runs: Sequence[NewRun], schema: str) -> list[Submitted]:
+    """Start many runs on a synchronous connection."""
+    body = msgspec.json.encode(runs).decode()
+    rows = _fetch_sync(connection, partial(_start_all_statement, schema), body, schema)
+    return [Submitted(*row) for row in rows]
 
 
 def ask_encrypted_sync(connection: Any, namespace: str, schema: str) -> bool:

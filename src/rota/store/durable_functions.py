@@ -27,9 +27,16 @@ class DurableFunctionStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def open_function(self, node: UUID, job: UUID, token: int, run: UUID) -> list[Any]:
-        """Return the run and its history, a row for each checkpoint; no row: not this node's job."""
-        return await self.database.fetch("open_function", node, job, token, run)
+    async def open_functions(
+        self, node: UUID, leases: Sequence[tuple[UUID, int, UUID]]
+    ) -> list[list[Any]]:
+        """Return the runs of (job, token, run) and their histories, a row for each checkpoint; no row:
+        not this node's job."""
+        columns = [list(column) for column in zip(*leases, strict=True)]
+        histories: list[list[Any]] = [[] for _ in leases]
+        for row in await self.database.fetch("open_functions", node, *columns):
+            histories[row["place"]].append(row)
+        return histories
 
     @contextlib.asynccontextmanager
     async def _forgiving(self, node: UUID, blamed: Blamed) -> AsyncIterator[Connection | None]:

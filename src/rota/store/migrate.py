@@ -57,6 +57,7 @@ _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _TRIGGER = re.compile(
     r"^(create|drop) trigger (?:if exists )?(\w+)[^;]*? on rota\.(\w+)[^;]*;?", re.MULTILINE
 )
+_COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 _DROPPED_FUNCTION = re.compile(r"^drop function if exists rota\.\w+\([^;]*;?", re.MULTILINE)
 _FUNCTION_NAME = re.compile(r"create or replace function \w+\.(\w+)\(")
 _LOCK = 7_264_911
@@ -283,7 +284,8 @@ async def _apply(connection: Any, schema: str, migration: Migration) -> None:
     source = _TRIGGER.sub(lambda each: "" if each[1] == "create" else each[0], _source(migration))
     source = _DROPPED_FUNCTION.sub("", source)
     try:
-        await connection.execute(render(source, schema))
+        if _COMMENT.sub("", source).strip():  # else it drops functions, and no more
+            await connection.execute(render(source, schema))
     except asyncpg.PostgresError as error:
         if not (error.sqlstate or "").startswith(_PERMANENT):
             raise

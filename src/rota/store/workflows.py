@@ -71,6 +71,11 @@ class WorkflowStore:
         rows = await self.database.fetch("start_run", msgspec.json.encode(run).decode())
         return Submitted(rows[0]["run_id"], rows[0]["existed"], rows[0]["conflict"])
 
+    async def start_all(self, runs: Sequence[NewRun]) -> list[Submitted]:
+        """Start many runs, all or none."""
+        rows = await self.database.fetch("start_runs", msgspec.json.encode(runs).decode())
+        return [Submitted(row["run_id"], row["existed"], row["conflict"]) for row in rows]
+
     async def get_run(self, namespace: str, id: UUID) -> Any | None:
         rows = await self.database.fetch("get_run", namespace, id)
         return rows[0] if rows else None

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -31,6 +31,7 @@ import msgspec
 from rota import generators
 from rota.config import Settings
 from rota.context import OnceAnswer
+from rota.durable.wire import NewCheckpoint
 from rota.errors import (
     ConfigError,
     InvalidArguments,
@@ -219,6 +220,9 @@ class Effects:
             database.behind_pooler, work.encryptor, work.run is not None,
             await database.password.read(),
         )  # fmt: skip
+
+    def record(self, work: Work, new: Sequence[NewCheckpoint]) -> asyncio.Future[bool]:
+        return self._functions.record(work, new)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a handler."""

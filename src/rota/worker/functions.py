@@ -50,7 +50,18 @@ _STATES = {int(state): state for state in StepState}
 class _Entry(NamedTuple):
     work: Work
     new: Any
-    answer: asyncio.Future[Any]
+    answer: asyncio.Future[Any]  # cancelled, if the function was stopped meanwhile
+
+    def give(self, value: Any) -> None:
+        if not self.answer.done():
+            self.answer.set_result(value)
+
+    def refuse(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def refuse_lost(self) -> None:
+        self.refuse(LeaseLost(f"job {self.work.id} is no longer this node's"))
 
 
 class Functions:
@@ -60,10 +71,15 @@ class Functions:
         self._database = database
         self._store = DurableFunctionStore(database)
         self._lease = lease
+        self._opens = _Together(self._write_opens)
         self._records = _Together(self._write_records)
         self._calls = _Together(self._write_calls)
         self.chunks = Chunks(database, lease, self._persistently)
         self.generated = Generated(database, lease, self._persistently)
+
+    def record(self, work: Work, new: Sequence[NewCheckpoint]) -> asyncio.Future[bool]:
+        """Record what a function has done. The answer: its run is being cancelled."""
+        return self._records.add(work, new)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a durable function."""
@@ -75,10 +91,6 @@ class Functions:
         match name:
             case wire.OPEN:
                 return msgspec.json.encode(await self._open(work))
-            case wire.RECORD:
-                new = msgspec.json.decode(body, type=list[NewCheckpoint])
-                cancelled = await self._records.add(work, new)
-                return msgspec.json.encode(wire.Recorded(cancelled))
             case wire.CALL:
                 await self._calls.add(work, msgspec.json.decode(body, type=NewCall))
             case wire.RUN:
@@ -121,8 +133,14 @@ class Functions:
 
     # -- history
 
+    async def _write_opens(self, entries: Sequence[_Entry]) -> None:
+        node, leases = self._lease.node_id, [self._lease_of(entry.work)[1:] for entry in entries]
+        opened = await self._persistently(lambda: self._store.open_functions(node, leases))
+        for entry, rows in zip(entries, opened, strict=True):
+            entry.give(rows)
+
     async def _open(self, work: Work) -> History:
-        rows = await self._persistently(lambda: self._store.open_function(*self._lease_of(work)))
+        rows = await self._opens.add(work, None)
         if not rows:
             raise LeaseLost(f"job {work.id} is no longer this node's")
         first = rows[0]
@@ -185,11 +203,10 @@ class Functions:
             assert run is not None
             answers = [written.get((run, new.number)) for new in entry.new]
             if None in answers:
-                error = LeaseLost(f"job {entry.work.id} is no longer this node's")
-                entry.answer.set_exception(error)
+                entry.refuse_lost()
                 continue
             entry.work.crashes = 0
-            entry.answer.set_result(any(answers))
+            entry.give(any(answers))
 
     def _row(self, work: Work, new: NewCheckpoint) -> tuple[Any, ...]:
         error = new.error
@@ -220,10 +237,9 @@ class Functions:
         for number, entry in enumerate(entries):
             if number in made:
                 entry.work.crashes = 0
-                entry.answer.set_result(True)
+                entry.give(True)
             else:
-                error = LeaseLost(f"job {entry.work.id} is no longer this node's")
-                entry.answer.set_exception(error)
+                entry.refuse_lost()
 
     async def _call_run(self, work: Work, new: NewCall) -> None:
         run = decode_new(new.child, NewRun)
@@ -307,13 +323,13 @@ class _Together:
         self._entries: list[_Entry] = []
         self._writing: asyncio.Task[None] | None = None
 
-    async def add(self, work: Work, new: Any) -> Any:
+    def add(self, work: Work, new: Any) -> asyncio.Future[Any]:
         loop = asyncio.get_running_loop()
         entry = _Entry(work, new, loop.create_future())
         self._entries.append(entry)
         if self._writing is None or self._writing.done():
             self._writing = loop.create_task(self._write_all())
-        return await entry.answer
+        return entry.answer
 
     async def _write_all(self) -> None:
         while self._entries:
@@ -337,8 +353,7 @@ class _Together:
                     await self._write_part([entry])
                 return
             for entry in entries:
-                if not entry.answer.done():
-                    entry.answer.set_exception(error)
+                entry.refuse(error)
 
 
 def _called(rows: Sequence[Any]) -> list[dict[str, Any]]:

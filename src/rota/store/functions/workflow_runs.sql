@@ -1,41 +1,41 @@
 -- How runs of workflows start, end and are resumed. workflows.sql: how they advance, and the order of locks.
 
--- Starts a run of the newest version of a workflow, in the caller's transaction. The first steps start with it. A key names
--- one run, as that of a submit names one job.
-create or replace function rota.start_run(
-    name text, input json default '{}', id uuid default null, namespace text default 'default', version int default null,
-    priority int default null, deadline double precision default null, headers json default null, key text default null,
-    fingerprints text[] default null, schedule uuid default null, parent uuid default null, parent_step int default null
-) returns table (run_id uuid, existed boolean, conflict boolean) language plpgsql volatile as $$
+-- Stores a run of the newest version of a workflow, whose steps the caller makes if it is new (`begun`). A key names one run, as
+-- that of a submit names one job.
+create or replace function rota.store_run(
+    name text, input json, id uuid, namespace text, version int, priority int, deadline double precision, headers json,
+    key text, fingerprints text[], schedule uuid, parent uuid, parent_step int
+) returns table (run_id uuid, existed boolean, conflict boolean, begun boolean) language plpgsql volatile as $$
 declare
     graph rota.workflow;
     named record;
     fingerprint text;
 begin
-    run_id := coalesce(start_run.id, rota.new_id());
+    run_id := coalesce(store_run.id, rota.new_id());
     existed := false;
     conflict := false;
+    begun := false;
     select w.* into graph from rota.workflow as w
-    where w.namespace = start_run.namespace and w.name = start_run.name and w.retired_at is null
-      and (start_run.version is null or w.version = start_run.version)
+    where w.namespace = store_run.namespace and w.name = store_run.name and w.retired_at is null
+      and (store_run.version is null or w.version = store_run.version)
     order by w.version desc limit 1;
     if not found then
-        if exists (select from rota.workflow as w where w.namespace = start_run.namespace and w.name = start_run.name
-                   and (start_run.version is null or w.version = start_run.version))
+        if exists (select from rota.workflow as w where w.namespace = store_run.namespace and w.name = store_run.name
+                   and (store_run.version is null or w.version = store_run.version))
         then
-            raise exception using errcode = 'RT001', message = format('rota: workflow %L is retired', start_run.name),
+            raise exception using errcode = 'RT001', message = format('rota: workflow %L is retired', store_run.name),
                 hint = '`rota workflows retire --undo` lets it start again.';
         end if;
-        raise exception using errcode = 'RT001', message = format('rota: no workflow is named %L', start_run.name),
+        raise exception using errcode = 'RT001', message = format('rota: no workflow is named %L', store_run.name),
             hint = 'A node of its application declares it at its start; `rota workflows apply` stores one from a file.';
     end if;
-    if json_typeof(start_run.input) <> 'object' then
+    if json_typeof(store_run.input) <> 'object' then
         raise exception using errcode = 'RT001', message = 'rota: input must be a JSON object: names and values';
     end if;
-    if start_run.key is not null then
-        fingerprint := coalesce(fingerprints[1], md5('workflow ' || start_run.name || ' ' || start_run.input::jsonb::text));
+    if store_run.key is not null then
+        fingerprint := coalesce(fingerprints[1], md5('workflow ' || store_run.name || ' ' || store_run.input::jsonb::text));
         insert into rota.submit_key as k (namespace, key, job_id, fingerprint)
-        values (start_run.namespace, start_run.key, run_id, fingerprint)
+        values (store_run.namespace, store_run.key, run_id, fingerprint)
         on conflict on constraint submit_key_pkey do update set job_id = k.job_id
         returning k.job_id, k.fingerprint into named;
         existed := named.job_id <> run_id;
@@ -48,16 +48,60 @@ begin
     end if;
     insert into rota.run (id, workflow_id, parent_id, parent_step, schedule_id, deadline, deadline_at, priority, namespace,
                           name, key, input, headers)
-    values (run_id, graph.id, start_run.parent, start_run.parent_step, start_run.schedule,
-            coalesce(start_run.deadline, graph.deadline), rota.now() + make_interval(secs => coalesce(start_run.deadline, graph.deadline)), start_run.priority,
-            start_run.namespace, start_run.name, start_run.key, start_run.input, start_run.headers)
+    values (run_id, graph.id, store_run.parent, store_run.parent_step, store_run.schedule,
+            coalesce(store_run.deadline, graph.deadline), rota.now() + make_interval(secs => coalesce(store_run.deadline, graph.deadline)), store_run.priority,
+            store_run.namespace, store_run.name, store_run.key, store_run.input, store_run.headers)
     on conflict on constraint run_pkey do nothing;
-    if found then
-        perform rota.begin_run(run_id);
-    else
-        existed := true;
-    end if;
+    begun := found;
+    existed := not begun;
     return next;
+end $$;
+
+-- Starts a run of a workflow, in the caller's transaction. The first steps start with it.
+create or replace function rota.start_run(
+    name text, input json default '{}', id uuid default null, namespace text default 'default', version int default null,
+    priority int default null, deadline double precision default null, headers json default null, key text default null,
+    fingerprints text[] default null, schedule uuid default null, parent uuid default null, parent_step int default null
+) returns table (run_id uuid, existed boolean, conflict boolean) language plpgsql volatile as $$
+declare
+    stored record;
+begin
+    select s.* into stored from rota.store_run(name, input, id, namespace, version, priority, deadline, headers, key,
+        fingerprints, schedule, parent, parent_step) as s;
+    if stored.begun then
+        perform rota.begin_runs(array[stored.run_id]);
+    end if;
+    return query select stored.run_id, stored.existed, stored.conflict;
+end $$;
+
+-- Starts many runs, all or none, from a JSON array of what rota.start_run_of() takes. Keys are locked in one order, whatever
+-- order the runs are given in. `place`: which of those given.
+create or replace function rota.start_runs_of(runs json)
+    returns table (place bigint, run_id uuid, existed boolean, conflict boolean) language plpgsql volatile as $$
+declare
+    new uuid[] := '{}';
+    its record;
+begin
+    for its in
+        select g.place, s.* from (
+            select e.place, r.* from json_array_elements(runs) with ordinality as e(run, place)
+            cross join lateral json_to_record(e.run) as r(id uuid, namespace text, workflow text, input json, version int,
+                priority int, deadline double precision, headers json, key text, fingerprints text[], schedule uuid)
+            order by r.namespace, r.key, e.place
+        ) as g
+        cross join lateral rota.store_run(g.workflow, g.input, g.id, g.namespace, g.version, g.priority, g.deadline, g.headers,
+            g.key, g.fingerprints, g.schedule, null, null) as s
+    loop
+        if its.begun then
+            new := new || its.run_id;
+        end if;
+        place := its.place;
+        run_id := its.run_id;
+        existed := its.existed;
+        conflict := its.conflict;
+        return next;
+    end loop;
+    perform rota.begin_runs(new);
 end $$;
 
 -- The same from one JSON object, for callers with one value to pass.

@@ -98,8 +98,8 @@ begin
         select rota.announce(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
 end $$;
 
--- Makes the steps of a run that is new, and starts those that wait for nothing: in one pass, for there may be thousands.
-create or replace function rota.begin_run(run uuid) returns void language plpgsql volatile
+-- Makes the steps of runs that are new, and starts those that wait for nothing: in one pass, for there may be thousands.
+create or replace function rota.begin_runs(runs uuid[]) returns void language plpgsql volatile
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -109,16 +109,17 @@ begin
         select j.*, v.verdict = {step.running} and j.kind not in ({kind.workflow}, {kind.map}, {kind.end})
                    and j.condition is null as simply,
                case when v.verdict is not null then rota.new_id() end as id
-        from rota.step_jobs(run, 0, 2147483647) as j
+        from unnest(runs) as n(run)
+        cross join lateral rota.step_jobs(n.run, 0, 2147483647) as j
         cross join lateral (
             select rota.step_verdict(j.rule, j.predecessors, j.predecessors, 0, 0, j.tolerated) as verdict) as v
     ), made as (
         insert into rota.step (run_id, number, waits, state, job_id, started_at)
-        select run, step, predecessors, case when simply then {step.running} else {step.waiting} end,
+        select run_id, step, predecessors, case when simply then {step.running} else {step.waiting} end,
                case when simply then id end, case when simply then rota.now() end
         from plan
     ), pended as (
-        insert into rota.pending_step (run_id, step) select run, step from plan where id is not null and not simply
+        insert into rota.pending_step (run_id, step) select run_id, step from plan where id is not null and not simply
     ), readied as (
         {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null;
             lane = case when share is null then base else rota.sublane_of(base, share) end}}
@@ -218,31 +219,61 @@ create or replace function rota.end_runs(runs uuid[]) returns boolean language p
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    its record;
-    parent uuid;
-    touched uuid[] := runs;
+    ending uuid[] := (
+        select array_agg(e.run_id) from (select distinct unnest(runs) as run_id) as e where rota.only_its_end_is_left(e.run_id));
+    parents uuid[];
+    others uuid[];
+    other uuid;
 begin
-    for its in
-        select e.run_id, l.number from (select distinct unnest(runs) as run_id) as e
+    if ending is not null then
+        select array_agg(r.id), array_agg(r.parent_id) into ending, parents from unnest(ending) as e(run_id)
         cross join lateral (
-            select s.number, s.state, s.waits from rota.step as s
-            where s.run_id = e.run_id order by s.number desc limit 1) as l
+            select r.id, r.parent_id from rota.run as r
+            where r.id = e.run_id and r.state = {run.running} and r.cancel_at is null
+              and (r.deadline_at is null or r.deadline_at > rota.now())
+            for update skip locked) as r;
+    end if;
+    if ending is not null then
+        -- Looked at again: before the lock somebody may have resumed one.
+        with over as materialized (
+            select r.id, r.parent_id, r.parent_step, not exists (
+                select from rota.step as s
+                where s.run_id = r.id and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled})) as simply
+            from unnest(ending) as e(run_id)
+            cross join lateral (select r.* from rota.run as r where r.id = e.run_id offset 0) as r
+            where rota.only_its_end_is_left(e.run_id)
+        ), ended as (  -- as rota.finish_run() does, of all that have simply succeeded
+            update rota.run as r set state = {run.succeeded}, ended_at = rota.now(), paused_at = null from over as o
+            where r.id = o.id and o.simply
+        ), closed as (
+            update rota.step as s set state = {step.succeeded}, ended_at = rota.now() from over as o
+            where o.simply and s.run_id = o.id and s.number = (select max(l.number) from rota.step as l where l.run_id = o.id)
+        ), told as (
+            insert into rota.pending_step (run_id, step)
+            select o.parent_id, o.parent_step from over as o where o.simply and o.parent_id is not null
+        ), forgotten as (
+            delete from rota.pending_step as p using over as o where p.run_id = o.id and o.simply
+        )
+        select array_agg(o.id) into others from over as o where not o.simply;
+        foreach other in array coalesce(others, '{}') loop
+            perform rota.finish_run(other);
+        end loop;
+    end if;
+    return exists (select from rota.pending_step as p where p.run_id = any(runs || parents));
+end $$;
+
+-- Whether all steps of a run have ended, but for the hidden last one, for which nobody has to decide anything.
+create or replace function rota.only_its_end_is_left(run uuid) returns boolean language plpgsql stable
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    return exists (
+        select from (
+            select s.number, s.state, s.waits from rota.step as s where s.run_id = run order by s.number desc limit 1) as l
         where l.state = {step.waiting} and l.waits <= 0
           and not exists (
-              select from rota.step as s where s.run_id = e.run_id and s.state <= {step.running} and s.number < l.number)
-          and not exists (
-              select from rota.pending_step as p where p.run_id = e.run_id and p.step is distinct from l.number)
-    loop
-        select r.parent_id into parent from rota.run as r
-        where r.id = its.run_id and r.state = {run.running} and r.cancel_at is null
-          and (r.deadline_at is null or r.deadline_at > rota.now())
-        for update skip locked;
-        if found then
-            perform rota.finish_run(its.run_id);
-            touched := touched || parent;
-        end if;
-    end loop;
-    return exists (select from rota.pending_step as p where p.run_id = any(touched));
+              select from rota.step as s where s.run_id = run and s.state <= {step.running} and s.number < l.number)
+          and not exists (select from rota.pending_step as p where p.run_id = run and p.step is distinct from l.number));
 end $$;
 
 -- Lets successors know of steps that have ended, and starts those that can simply start. Locks the successors in order.

@@ -1,5 +1,9 @@
--- name: open_function
-select * from rota.open_function($1, $2, $3, $4);
+-- name: open_functions
+-- Of many functions at a time: those that are no longer this node's have no row.
+select g.place - 1 as place, h.* from (
+    select * from unnest($2::uuid[], $3::bigint[], $4::uuid[]) with ordinality as g(job, token, run_id, place) order by run_id
+) as g
+cross join lateral rota.open_function($1, g.job, g.token, g.run_id) as h;
 
 -- name: record_checkpoints
 -- Of many functions at a time. What was written by an earlier try of the same statement is written again; what another

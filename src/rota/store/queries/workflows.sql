@@ -45,6 +45,9 @@ where namespace = $1 and name = $2;
 -- name: start_run
 select run_id, existed, conflict from rota.start_run_of($1::json);
 
+-- name: start_runs
+select run_id, existed, conflict from rota.start_runs_of($1::json) order by place;
+
 -- name: get_run
 select r.*, w.version,
        (select count(*) from rota.step as s where s.run_id = r.id) - 1 as steps,
