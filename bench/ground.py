@@ -110,7 +110,9 @@ def moments(path: Path) -> Iterator[tuple[int, float]]:
         return
     with path.open("rb") as file:
         while chunk := file.read(_RECORD.size * 8192):
-            for number, moment in _RECORD.iter_unpack(chunk[: len(chunk) // _RECORD.size * _RECORD.size]):
+            for number, moment in _RECORD.iter_unpack(
+                chunk[: len(chunk) // _RECORD.size * _RECORD.size]
+            ):
                 if not number:
                     return
                 yield number - 1, moment

@@ -169,7 +169,9 @@ async def killed(ground: Ground, size: Size) -> Figures:
             else:
                 await made.app.queues.set_limits("default", concurrency_per_key=1)
                 task = task.options(concurrency_key="one")
-            with Programs(made.url, ground.folder / made.database, heartbeat=beats, grace=0.5) as programs:
+            with Programs(
+                made.url, ground.folder / made.database, heartbeat=beats, grace=0.5
+            ) as programs:
                 holder = programs.start("worker")
                 await task.submit(1, 1_000.0)
                 await _started(programs, 1)

@@ -175,7 +175,9 @@ def _plot(found: Found) -> str:
             if seen and bound:
                 part = max(seen / bound if goal.at_most else bound / seen, 0.0)
                 rows.append(Bar(f"{name}: {goal.key}", part, part, part, part <= 1))
-    return bars("Limits: what was seen, of the goal", "", rows, note="1 is the goal; less is better")
+    return bars(
+        "Limits: what was seen, of the goal", "", rows, note="1 is the goal; less is better"
+    )
 
 
 def _section(found: Found, name: str) -> str:

@@ -178,7 +178,9 @@ async def windows(ground: Ground, size: Size) -> Figures:
             await until(lambda: bool(starts.at))
             await asyncio.sleep(size.rate_seconds)
         async with made.connection() as c:
-            rows = await c.fetch("select extract(epoch from at)::float8 as at from bench_grant order by 1")
+            rows = await c.fetch(
+                "select extract(epoch from at)::float8 as at from bench_grant order by 1"
+            )
 
     def over(at: list[float]) -> float:
         spans = (0.1, 0.5, 1, 2, 5)

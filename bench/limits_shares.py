@@ -88,7 +88,9 @@ def _judged(got: dict[int, float], weights: dict[int, int], offered: float) -> F
     worst = 0.0
     for weight in _WEIGHTS:
         members = [share for share, its in weights.items() if its == weight]
-        worst = max(worst, abs(sum(got[share] for share in members) / len(members) / weight / each - 1))
+        worst = max(
+            worst, abs(sum(got[share] for share in members) / len(members) / weight / each - 1)
+        )
     normal = [got[share] / weight for share, weight in weights.items()]
     jain = sum(normal) ** 2 / (len(normal) * sum(value**2 for value in normal))
     return {
@@ -195,4 +197,3 @@ async def front(ground: Ground, size: Size) -> Figures:
     figures["ratio"] = figures["behind_p99_ms"] / figures["free_p99_ms"]
     figures["p50_ratio"] = figures["behind_p50_ms"] / figures["free_p50_ms"]
     return figures
-
