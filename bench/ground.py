@@ -104,6 +104,20 @@ def _cpu(pid: int) -> float:
     return used
 
 
+def moments(path: Path) -> Iterator[tuple[int, float]]:
+    """What one process has noted, in its order: (number, moment)."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while chunk := file.read(_RECORD.size * 8192):
+            for number, moment in _RECORD.iter_unpack(
+                chunk[: len(chunk) // _RECORD.size * _RECORD.size]
+            ):
+                if not number:
+                    return
+                yield number - 1, moment
+
+
 class Records:
     """What the processes of a peer have noted, read on as it grows."""
 

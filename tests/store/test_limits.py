@@ -9,6 +9,7 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
+from proof.waiting import eventually
 from rota import ConfigError, InvalidArguments
 from rota.core.keys import Rate
 from rota.lib.ids import new_id
@@ -415,6 +416,38 @@ async def test_a_rate_holds_in_every_window(app, greet, node, claim, sandbox, bu
     assert len(moments) >= (27 if burst > 1 else 20)
     assert most_in_a_window(moments, 1.0) <= 10 + burst - 1
     assert Counter(moments).most_common(1)[0][1] <= burst
+
+
+async def test_a_start_is_granted_for_the_moment_at_which_it_can_begin(
+    app, greet, hot, limits, claim, node, sandbox
+):
+    """A claim may wait for others before it looks at the rate. What it grants then must not be of the moment
+    at which it began, or the next claim would grant as much again for the time of that wait."""
+    await app.queues.set_limits("default", rate="1/hour")
+    assert await claim() == []
+    await submit(greet)
+    schema = app.settings.schema
+    async with hot.connection() as other, hot.connection() as watching:
+        async with other.transaction():
+            await other.execute(f"select from {schema}.sublane for update")
+            claiming = asyncio.create_task(limits.claim_shared(node.id, {BASE: 1}, 1, ["greet"]))
+
+            async def waits() -> bool:
+                return await other.fetchval(
+                    "select exists (select from pg_locks where not granted"
+                    " and pg_backend_pid() = any(pg_blocking_pids(pid)))"
+                )
+
+            await eventually(waits)
+            at_least = await other.fetchval(
+                "with began as materialized (select clock_timestamp() as at), later as materialized ("
+                " select pg_sleep(0.05) from began)"
+                " select clock_timestamp() - began.at from began, later"
+            )
+        assert len(await claiming) == 1
+        next_at = await watching.fetchval(f"select next_at from {schema}.meter")
+    # The sandbox's clock stands still: what is above it is what the claim has waited.
+    assert next_at - sandbox.now() - timedelta(hours=1) >= at_least
 
 
 async def test_a_rate_saves_nothing_up_but_its_burst(app, greet, claim, sandbox):

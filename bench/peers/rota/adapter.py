@@ -88,7 +88,7 @@ async def work(wish: dict[str, Any]) -> None:
     # Only what is measured is registered: without a plain function no child processes are started.
     for name in {"noop", "plain", "threaded", "hold"} - {wish["task"]}:
         del app.tasks[name]
-    await Node(app, roles=["worker", "scheduler"]).run()
+    await Node(app, roles=wish.get("roles", ["worker", "scheduler"])).run()
 
 
 if __name__ == "__main__":

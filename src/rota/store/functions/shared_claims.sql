@@ -314,6 +314,7 @@ declare
     its_gates text[];
     headroom jsonb;           -- by limit: how many more we may have
     got jsonb := '{}';        -- by limit: how many we have taken
+    granted jsonb := '{}';    -- by limit: how many start by places of their own, or under a rate
     more jsonb := '{}';       -- the limits whose lanes may have more
     singles int;
 begin
@@ -371,7 +372,6 @@ begin
             select from rota.meter as m where m.namespace = space and m.name = o.name collate "C")
         order by o.name
         on conflict do nothing;
-        later := clock_timestamp() - statement_timestamp() + rota.now();
         perform from rota.meter as m where m.namespace = space and m.name = any(meters)
         order by m.name for no key update;
         if (select count(*) from rota.meter as m where m.namespace = space and m.name = any(meters))
@@ -379,9 +379,10 @@ begin
         then
             return;  -- one was removed as unused before we could lock it: the next claim makes it again
         end if;
-        -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that
-        -- we have waited counts, or a start would be late for the moment it was granted.
-        moment := (clock_timestamp() - statement_timestamp() + rota.now()) - later + rota.now();
+        -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that has
+        -- passed since this statement began counts, by waiting or by its first plans: or what it grants would start
+        -- later than the moment it was granted for, together with what the next claim grants.
+        moment := clock_timestamp() - statement_timestamp() + rota.now();
         if gates is not null then
             wide := rota.wide_lanes(space, lanes);
         end if;
@@ -644,28 +645,32 @@ begin
         join rota.meter as r on r.namespace = space and r.name = t.meter collate "C" and r.spacing is null
         where p.id = any(taken) group by t.meter
         on conflict (namespace, meter, token) do nothing;
-        -- One write for all that a rate has granted. It is never taken back: what a worker that dies was granted is lost.
-        update rota.meter as r
-        set held = r.held + case when r.spacing is null then g.jobs else 0 end,
-            next_at = case when r.spacing is null then r.next_at
-                           else greatest(r.next_at, moment) + g.jobs * r.spacing * interval '1 second' end
-        from (select t.meter, count(*)::int as jobs from rota.present as p
-              join unnest(metered, meters) as t(lane, meter) on t.lane = p.lane
-              where p.id = any(taken) group by t.meter) as g
-        where r.namespace = space and r.name = g.meter collate "C";
+        granted := (
+            select coalesce(jsonb_object_agg(g.meter, g.jobs), '{}') from (
+                select t.meter, count(*) as jobs from rota.present as p
+                join unnest(metered, meters) as t(lane, meter) on t.lane = p.lane
+                where p.id = any(taken) group by t.meter) as g);
     end if;
     if meters <> '{}' then
+        -- One write for all that a rate has granted. It is never taken back: what a worker that dies was granted is lost.
         update rota.meter as r
-        set used_at = rota.now(),
+        set held = g.held, next_at = g.next_at, used_at = rota.now(),
             recheck_at = case
-                when r.name <> all(full_ones) then r.recheck_at
+                when not g.ask_again then r.recheck_at
                 when r.spacing is null then rota.now() + interval '1 second'
-                else greatest(least(r.next_at - (r.burst - 1) * r.spacing * interval '1 second',
+                else greatest(least(g.next_at - (r.burst - 1) * r.spacing * interval '1 second',
                                     rota.now() + interval '10 seconds'),
                               rota.now() + least(r.burst * r.spacing / 2, 0.05) * interval '1 second') end
-        where r.namespace = space and r.name = any(meters)
-          and (r.used_at < rota.now() - interval '1 second'
-               or r.name = any(full_ones) and (r.recheck_at is null or rota.is_due(r.recheck_at)));
+        from (
+            select m.name, m.held + case when m.spacing is null then j.jobs else 0 end as held,
+                   case when m.spacing is null or j.jobs = 0 then m.next_at
+                        else greatest(m.next_at, moment) + j.jobs * m.spacing * interval '1 second' end as next_at,
+                   m.name = any(full_ones) and (m.recheck_at is null or rota.is_due(m.recheck_at)) as ask_again, j.jobs
+            from rota.meter as m
+            cross join lateral (select coalesce((granted ->> m.name)::int, 0) as jobs) as j
+            where m.namespace = space and m.name = any(meters)) as g
+        where r.namespace = space and r.name = g.name
+          and (g.jobs > 0 or g.ask_again or r.used_at < rota.now() - interval '1 second');
     end if;
     perform rota.plan_rechecks(space);
     if wide <> '{}' then

@@ -1,0 +1,33 @@
+"""Parts of docs/benchmarks.md that are written by themselves, each under a heading of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def kept(heading: str, docs: Path = DOCS) -> str:
+    """A part of the page as it stands, for whoever writes the rest."""
+    page = docs / "benchmarks.md"
+    text = page.read_text() if page.exists() else ""
+    begin, end = _place(text, heading)
+    return text[begin:end]
+
+
+def put(heading: str, body: str, docs: Path = DOCS) -> None:
+    """Write a part of the page anew, or at its end. The rest stays."""
+    page = docs / "benchmarks.md"
+    text = page.read_text() if page.exists() else ""
+    begin, end = _place(text, heading)
+    parts = (text[:begin].rstrip(), f"{heading}\n\n{body.strip()}", text[end:].strip())
+    page.write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
+def _place(text: str, heading: str) -> tuple[int, int]:
+    lines = f"\n{text}"
+    begin = lines.find(f"\n{heading}\n")
+    if begin < 0:
+        return len(text), len(text)
+    end = lines.find("\n## ", begin + 1)
+    return begin, end if end >= 0 else len(text)
