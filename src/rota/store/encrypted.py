@@ -44,6 +44,13 @@ def id_of_once(key: str) -> UUID:
     return UUID(bytes=hashlib.sha256(key.encode()).digest()[:16])
 
 
+class PersonKey(msgspec.Struct, frozen=True):
+    """The encrypted part of a person's row: the name that the application has, and the key."""
+
+    person: str
+    key: str  # in base64
+
+
 class Encryption:
     """The keys of a process, and whether its namespace is encrypted."""
 
@@ -145,7 +152,22 @@ class Encryption:
     def encrypted_once(self, key: str, result: bytes) -> str:
         return self.encryptor("e", id_of_once(key)).json("once", result)
 
+    def person_fingerprints(self, person: str) -> list[str]:
+        """Return what a person is found by, under each key of this process."""
+        if self.ring is None:
+            raise KeyMissing(
+                "keys of persons are stored encrypted, and this process has no encryption key: set "
+                "ROTA_ENCRYPTION_KEYS (or ROTA_ENCRYPTION_KEYS_FILE)"
+            )
+        return self.fingerprints("person", msgspec.json.encode(person))
+
+    def encrypted_person(self, made: PersonKey, id: UUID) -> str:
+        return self.for_job(id).text("person", msgspec.json.encode(made).decode())
+
     # -- decrypting
+
+    def opened_person(self, text: str, id: UUID) -> PersonKey:
+        return msgspec.json.decode(self.open(text, id, "person"), type=PersonKey)
 
     def open(self, text: str, id: UUID, field: str, task: str = "") -> bytes:
         """Decrypt a value; return one that isn't encrypted as it is. Raises KeyMissing, NotAuthentic."""
