@@ -181,8 +181,6 @@ def keyring_of(settings: Settings) -> Keyring | None:
     """Return the keys of the settings, or None if they have none."""
     path, text = settings.encryption_keys_file, settings.encryption_keys
     if path is not None:
-        if text is not None:
-            raise ConfigError("give encryption_keys or encryption_keys_file, not both")
         try:
             return _from_text(path.read_text("utf-8"))
         except OSError as error:

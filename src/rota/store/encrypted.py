@@ -27,11 +27,13 @@ from rota.lib.encryption import (
     ENVELOPE,
     TEXT,
     Encryptor,
+    Keyring,
     is_encrypted,
     key_of,
     keyring_of,
     token_of,
 )
+from rota.lib.reloading import Reloading
 from rota.model import Attempt, Failure, Outcome
 from rota.store.rows import Bulk, NewJob, NewRun, Replacement, Submitted
 
@@ -55,10 +57,17 @@ class Encryption:
     """The keys of a process, and whether its namespace is encrypted."""
 
     def __init__(self, settings: Settings) -> None:
-        self.ring = keyring_of(settings)
+        file = settings.encryption_keys_file
+        self._ring = keyring_of(settings) if file is None else None
+        self._file = None if file is None else Reloading([file], lambda: keyring_of(settings))
         self.namespace = settings.namespace
         self.required = False
         self._look_at = 0.0
+
+    @property
+    def ring(self) -> Keyring | None:
+        """The keys: those of a file as it is now, so that they change without a restart."""
+        return self._ring if self._file is None else self._file.get()
 
     @property
     def stale(self) -> bool:
