@@ -117,14 +117,14 @@ def test_a_log_record_is_in_the_fields_of_the_common_schema() -> None:
     fields = LogFields()
     node = new_id()
     fields.node = lambda: node
-    fields.redactor.learn({"swordfish-4711"})
+    fields.redactor.learn({"swordfish-4711-of-the-payroll"})
     formatter = EcsFormatter(fields)
     plain = logging.LogRecord("rota.node", logging.INFO, "f", 1, "node %s", ("up",), None)
     document = json.loads(formatter.format(plain))
     check_ecs(document)
     assert (document["log.level"], document["service.node.name"]) == ("info", str(node))
     try:
-        raise ValueError("the key of it is swordfish-4711")
+        raise ValueError("the key of it is swordfish-4711-of-the-payroll")
     except ValueError:
         failed = logging.LogRecord("rota.jobs", 40, "f", 1, "it failed", (), sys.exc_info())
     text = formatter.format(failed)

@@ -43,8 +43,8 @@ class OpenIDConnect:
         secret, file = settings.oidc_client_secret, settings.oidc_client_secret_file
         if not settings.oidc_client_id or not (secret or file):
             raise ConfigError(
-                "oidc_issuer also needs oidc_client_id, and oidc_client_secret or "
-                "oidc_client_secret_file"
+                "oidc_issuer also needs oidc_client_id and oidc_client_secret (or "
+                "oidc_client_secret_file)"
             )
         if file is not None:
             read_secret(file, "oidc_client_secret_file")  # at the start, it has to be there
