@@ -54,7 +54,7 @@ run: $(VENV)/installed
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/kafka/tried $(VENV)/django6/tried $(VENV)/containers $(VENV)/ha
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/kafka/tried $(VENV)/django6/tried $(VENV)/containers $(VENV)/ha $(VENV)/barman
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof and not slow" $(PARALLEL) $(ARGS)
@@ -286,6 +286,21 @@ $(VENV)/ha: requirements/patroni.txt | $(BIN)/python $(VENV)/services $(VENV)/ch
 	$(PYTHON) -m venv $(VENV)/patroni && $(VENV)/patroni/bin/python -m pip install -qq \
 		--requirement requirements/patroni.txt || \
 		echo "No Patroni to be had: the tests of high availability will be skipped"
+	@touch $@
+
+# One test restores a backup of Barman's, which copies with rsync. Tried once.
+$(VENV)/barman: requirements/barman.txt | $(BIN)/python
+	@command -v rsync >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing rsync for one of the tests"; \
+			{ $(APT) install -y rsync || { $(APT) update && $(APT) install -y rsync; }; } \
+				>/dev/null 2>&1; \
+		fi; \
+		command -v rsync >/dev/null || echo "No rsync to be had: a test with Barman will be skipped"; }
+	@echo "Installing Barman for one of the tests into $(VENV)/barman"; \
+	$(PYTHON) -m venv $(VENV)/barman && $(VENV)/barman/bin/python -m pip install -qq \
+		--requirement requirements/barman.txt || \
+		echo "No Barman to be had: its test will be skipped"
 	@touch $@
 
 # The reference worker in JavaScript needs Node.js 18 or newer, and no package.

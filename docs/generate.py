@@ -77,7 +77,7 @@ SETTINGS = {
     "max_result_bytes": "The largest result of a job.",
     "encryption_keys": "What payloads and results are [encrypted](../guide/encryption.md) with: "
     "`NAME:BASE64`, several with commas between them. The first encrypts, all of them open.",
-    "encryption_keys_file": "A file with those keys, instead.",
+    "encryption_keys_file": "A file with those keys, instead. It is read again when it is replaced.",
     "log_bytes": "Of what an attempt prints and logs, so much is kept; 0: nothing.",
     "log_lines_per_second": "Lines a second that are kept of an attempt, with bursts of twice as many.",
     "log_days": "Days that what jobs printed and logged is kept.",
@@ -116,10 +116,12 @@ SETTINGS = {
     "see [access](../guide/access.md#openid-connect).",
     "oidc_client_id": "What the provider knows Rota as.",
     "oidc_client_secret": "The secret that goes with it.",
+    "oidc_client_secret_file": "A file with that secret, instead. It is read at each login.",
     "oidc_groups": "Roles of the provider's groups, as JSON: see "
     "[groups](../guide/access.md#groups-of-the-provider).",
     "oidc_groups_claim": "The claim of ID tokens that has the groups.",
     "smtp_url": "The mail server by which workers send [notices](../guide/notices.md#e-mail).",
+    "smtp_url_file": "A file with that URL, instead. It is read for each message.",
     "smtp_from": "The sender of those messages.",
     "pool_size": "Connections in a process's pool.",
     "connect_timeout": "Seconds to wait for a connection.",

@@ -25,7 +25,7 @@ NOUNS = (
     "jobs", "dead", "queues", "nodes", "pools", "alerts", "maintenance", "bulk", "views",
     "registry", "statistics",
     "history", "schedules", "events", "webhooks", "endpoints", "workflows", "runs", "signals",
-    "triggers", "sinks",
+    "triggers", "sinks", "persons",
 )  # fmt: skip
 # Of an event loop: connections, and what is awaited by itself.
 LEFT_OUT = {"store", "database_url", "using", "stream"}

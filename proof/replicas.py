@@ -40,36 +40,36 @@ class Replica:
         self.host = f"127.0.0.1:{self.port}"
         self.url = f"postgresql://postgres@{self.host}/postgres"
         self._folder = folder
-        self._data = folder / name
+        self.data = folder / name
         self._log = folder / f"{name}.log"
-        self._bin = bin_dir or find_binaries()
+        self.programs = bin_dir or find_binaries()
         self._killed: int | None = None
         self._prepare()
 
     def _prepare(self) -> None:
-        self._data.mkdir(mode=0o700)
-        self._account = choose_account(self._bin, self._folder, self._data)
+        self.data.mkdir(mode=0o700)
+        self.account = choose_account(self.programs, self._folder, self.data)
         self._log.touch()
-        for path in (self._data, self._log):
-            self._account.give(path)
+        for path in (self.data, self._log):
+            self.account.give(path)
 
     # -- making
 
     async def make(self, more_settings: str = "") -> None:
         await self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8",
                         "--locale=C")  # fmt: skip
-        with (self._data / "postgresql.conf").open("a") as settings:
+        with (self.data / "postgresql.conf").open("a") as settings:
             settings.write(_SETTINGS + more_settings)
         await self._start()
 
     async def follow(self, primary: Replica, *, synchronous: bool = True) -> None:
         """From nothing, until every commit of the primary waits for this one, or it has all of them."""
-        shutil.rmtree(self._data)
+        shutil.rmtree(self.data)
         self._prepare()
         source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={_FOLLOWER}"
-        await self._run("pg_basebackup", "--pgdata", str(self._data), "--dbname", source,
+        await self._run("pg_basebackup", "--pgdata", str(self.data), "--dbname", source,
                         "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream")  # fmt: skip
-        with (self._data / "postgresql.auto.conf").open("a") as settings:
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write("synchronous_standby_names = ''\n")  # once promoted, for nobody
         await self._start()
         if synchronous:
@@ -79,21 +79,25 @@ class Replica:
 
     async def copy_of(self, primary: Replica) -> None:
         """Take a base backup, and don't start it."""
-        shutil.rmtree(self._data)
+        shutil.rmtree(self.data)
         self._prepare()
         source = f"host=127.0.0.1 port={primary.port} user=postgres"
-        await self._run("pg_basebackup", "--pgdata", str(self._data), "--dbname", source,
+        await self._run("pg_basebackup", "--pgdata", str(self.data), "--dbname", source,
                         "--checkpoint=fast", "--wal-method=stream")  # fmt: skip
 
     async def restore(self, archive: Path, point: str) -> None:
         """Start a base backup with the archived log, up to a restore point, and promote it."""
-        (self._data / "recovery.signal").touch()
-        self._account.give(self._data / "recovery.signal")
-        with (self._data / "postgresql.auto.conf").open("a") as settings:
+        (self.data / "recovery.signal").touch()
+        self.account.give(self.data / "recovery.signal")
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write(
                 f"restore_command = 'cp {archive}/%f %p'\narchive_mode = off\n"
                 f"recovery_target_name = '{point}'\nrecovery_target_action = 'promote'\n"
             )
+        await self.recover()
+
+    async def recover(self) -> None:
+        """Start on a data folder that says how far to replay the log, until it takes writes."""
         await self._start()
         connection = await self.connect()
         while await connection.fetchval("select pg_is_in_recovery()"):
@@ -170,15 +174,15 @@ class Replica:
             return False
 
     def _pid(self) -> int:
-        return int((self._data / "postmaster.pid").read_text().split()[0])
+        return int((self.data / "postmaster.pid").read_text().split()[0])
 
     async def _run(self, program: str, *arguments: str) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
         done = await asyncio.to_thread(
-            self._account.run,
-            [str(self._bin / program), *arguments],
+            self.account.run,
+            [str(self.programs / program), *arguments],
             cwd=self._folder,
-            env={**kept, "LC_ALL": "C", "PGDATA": str(self._data)},
+            env={**kept, "LC_ALL": "C", "PGDATA": str(self.data)},
         )
         if done.returncode != 0:
             raise RuntimeError(f"{program} of {self.name}: {done.stdout.strip()[-2000:]}")

@@ -44,7 +44,8 @@ _TABLES = (
     "installation", "inbox_message", "inbox", "trigger", "sink", "arrival", "sublane", "meter",
     "place", "allotment", "permit",
     "fair_weight", "unique_key", "pool", "flow", "depth", "new_lane", "alert_mark", "maintenance",
-    "saved_view", "bulk_change", "share_service", "namespace", "map_member", "map_result", "map_chunk",
+    "person", "saved_view", "bulk_change", "share_service", "namespace", "map_member", "map_result",
+    "map_chunk",
     "map", "pending_step", "checkpoint", "run_signal", "step", "run", "workflow_step", "workflow",
 )  # fmt: skip
 

@@ -101,6 +101,7 @@ class App(Extensions):
         self.signals = self.rota.signals
         self.triggers = self.rota.triggers
         self.sinks = self.rota.sinks
+        self.persons = self.rota.persons
 
     @functools.cached_property
     def sync(self) -> SyncApp:

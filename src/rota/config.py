@@ -59,6 +59,10 @@ def is_internal_task(name: str) -> bool:
     return name.startswith(OWN_PREFIX) and name not in _OPEN_TASKS
 
 
+# Each may be in a file instead, which is read again and again.
+_SECRETS_OR_FILES = ("database_password", "encryption_keys", "oidc_client_secret", "smtp_url")
+
+
 def check_open_task(name: str) -> str:
     """Refuse a task that only Rota submits: the payloads of its jobs are trusted."""
     if isinstance(name, str) and is_internal_task(name):
@@ -66,6 +70,16 @@ def check_open_task(name: str) -> str:
             f"task {name!r} is internal: Rota submits its jobs itself. Choose a task of your own"
         )
     return name
+
+
+def check_smtp_url(text: str, source: str = "smtp_url") -> str:
+    if not _is_smtp_url(text):
+        # Not quoted: it may have a password.
+        raise ConfigError(
+            f"{source} must look like smtps://user:password@mail.example.com:465 or "
+            "smtp://mail.example.com"
+        )
+    return text
 
 
 def _is_smtp_url(text: str) -> bool:
@@ -175,11 +189,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_issuer: str | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None
+    oidc_client_secret_file: Path | None = None  # read at each login: it may be replaced
     oidc_groups: str = ""  # JSON: roles of the provider's groups; then the provider decides
     oidc_groups_claim: str = "groups"
 
     # What workers send e-mail by, for events: smtps://user:password@mail.example.com:465.
     smtp_url: str | None = None
+    smtp_url_file: Path | None = None  # read for each message: it may be replaced
     smtp_from: str = "rota@localhost"
 
     pool_size: int = 4
@@ -219,16 +235,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 "connect is a function and can only be given in code: App(connect=...). It takes the "
                 "arguments of asyncpg.connect() and returns a connection"
             )
-        if self.database_password is not None and self.database_password_file is not None:
-            raise ConfigError("give database_password or database_password_file, not both")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("tls_cert and tls_key go together: give both, or none")
-        if self.smtp_url is not None and not _is_smtp_url(self.smtp_url):
-            # Not quoted: it may have a password.
-            raise ConfigError(
-                "smtp_url must look like smtps://user:password@mail.example.com:465 or "
-                "smtp://mail.example.com"
-            )
+        self._check_secrets()
+
+    def _check_secrets(self) -> None:
+        for secret in _SECRETS_OR_FILES:
+            if getattr(self, secret) is not None and getattr(self, f"{secret}_file") is not None:
+                raise ConfigError(f"give {secret} or {secret}_file, not both")
+        if self.smtp_url is not None:
+            check_smtp_url(self.smtp_url)
 
     @property
     def lease_seconds(self) -> float:

@@ -254,6 +254,13 @@ class LeaseLost(JobError):
     """
 
 
+class PersonErased(RotaError, Fatal):
+    """Raised when a value was sealed for a person whose key is destroyed: nobody can read it again.
+
+    A job that meets it isn't retried. Catch it where the job has something left to do without the value.
+    """
+
+
 class OnceUnknown(Fatal):
     """Raised when an earlier attempt began this ``once`` effect and never reported how it ended.
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Format,
         NewEndpoint,
         NewWebhook,
+        Person,
         RetryNumbers,
         SinkStatus,
         TriggerStatus,
@@ -1526,6 +1527,42 @@ class SyncSinks(_Shell):
         return done
 
 
+class SyncPersons(_Shell):
+    """`app.sync.persons`"""
+
+    def seal(self, person: str, value: Any) -> str:
+        """Encrypt a value with the key of a person, which is made if they have none."""
+        done: str = self._run(lambda: self._own.seal(person, value), "seal")
+        return done
+
+    def open(self, sealed: str, type: Any = None) -> Any:
+        """Decrypt a sealed value. Raises `PersonErased` once the key of its person is destroyed."""
+        done: Any = self._run(lambda: self._own.open(sealed, type), "open")
+        return done
+
+    def erase(self, person: str) -> Person:
+        """Destroy the key of a person: what was sealed for them can't be read by anybody again."""
+        done: Person = self._run(lambda: self._own.erase(person), "erase")
+        return done
+
+    def erase_ids(self, ids: Sequence[UUID]) -> Sequence[Person]:
+        """Destroy the keys of persons by their ids, as after a restore. Returns those that had one."""
+        done: Sequence[Person] = self._run(lambda: self._own.erase_ids(ids), "erase_ids")
+        return done
+
+    def find(self, person: str) -> Person:
+        """Return the key of a person: its id, and when it was made. Not the key itself."""
+        done: Person = self._run(lambda: self._own.find(person), "find")
+        return done
+
+    def list(self, *, erased: bool | None = None, limit: int = 100) -> Sequence[Person]:
+        """List persons: erased ones first, the latest before the others."""
+        done: Sequence[Person] = self._run(
+            lambda: self._own.list(erased=erased, limit=limit), "list"
+        )
+        return done
+
+
 class SyncApp(_Shell):
     """`app.sync`: the verbs of an app, for synchronous code."""
 
@@ -1552,6 +1589,7 @@ class SyncApp(_Shell):
         self.signals = SyncSignals(app.signals, "app.sync.signals")
         self.triggers = SyncTriggers(app.triggers, "app.sync.triggers")
         self.sinks = SyncSinks(app.sinks, "app.sync.sinks")
+        self.persons = SyncPersons(app.persons, "app.sync.persons")
 
     def map(
         self,

@@ -16,10 +16,10 @@ from rota.cli.output import Screen
 from tests.support.command_line import ROOT, commands, run
 
 VERBS = """acknowledge add allow apply cancel change check compare count create declare delete discard
-encrypt end explain export forecast forget import limit list manage migrate pause preview print remove
-replay resume retire retry revoke run send set show silence skip start stop submit trigger
+encrypt end erase explain export forecast forget import limit list manage migrate pause preview print
+remove replay resume retire retry revoke run send set show silence skip start stop submit trigger
 undo use withdraw"""
-DESTRUCTIVE = "remove delete revoke discard end unlimit apply import backfill"
+DESTRUCTIVE = "erase remove delete revoke discard end unlimit apply import backfill"
 # Options that have one meaning everywhere; the same name elsewhere needs a reason, given below.
 SHARED = """--yes --limit --since --until --output --json --namespace --database-url --dry-run
 --server --profile --all-namespaces --from --to --max-attempts --heartbeat-timeout --app --tag --need
@@ -108,7 +108,7 @@ def test_the_listings_are_those_one_expects():
             "webhooks list", "endpoints list", "shards", "encrypt", "jobs dead", "workflows list",
             "runs list",
             "signals list", "profiles list", "tasks list", "triggers list", "alerts list",
-            "jobs changes", "pools list",
+            "jobs changes", "pools list", "persons list",
             "maintenance list", "sinks list", "history partitions"} == set(LISTS)  # fmt: skip
 
 

@@ -434,6 +434,7 @@ READS = {
     "views": {"list"},
     "pools": {"get", "list"},
     "maintenance": {"get", "list"},
+    "persons": {"find", "list", "open", "seal", "erase", "erase_ids"},  # test_persons.py
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming", "coming_week", "latest",
                   "calendars", "check_tasks"},
@@ -669,7 +670,8 @@ LOOKS = {
     "shards",
     "queues export",
     "queues limits", "queues list", "queues shares", "pool", "pools list", "pools show",
-    "maintenance list", "start",
+    "maintenance list", "persons list", "persons show", "start",
+    "persons erase",  # tests/operations/test_persons.py
     "tasks list", "tasks show", "tasks stats",
     "tokens list", "roles list", "roles show", "roles permissions", "users list",
     "version", "webhooks deliveries", "webhooks list",

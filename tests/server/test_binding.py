@@ -10,7 +10,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from proof.waiting import eventually
 from rota import ConfigError, Settings
+from rota.lib import reloading
 from rota.node import Node
 from rota.server.serving import Server, check_binding, is_loopback
 from tests.support.routes import ROUTES
@@ -132,6 +134,40 @@ async def test_it_speaks_tls(make_app, certificate: tuple[Path, Path]):
         assert answer.status_code == 200
         assert answer.headers["strict-transport-security"]
         assert server.server.url.startswith("https://")
+
+
+def make_certificate(folder: Path, name: str) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-keyout", folder / "key.pem",
+         "-out", folder / "cert.pem", "-addext", "subjectAltName=IP:127.0.0.1"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+async def test_a_certificate_that_is_replaced_is_used_without_a_restart(
+    make_app, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(reloading, "LOOK_EVERY", 0.05)
+    make_certificate(tmp_path, "first")
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+
+    async def shown() -> str:
+        port = server.server.port
+        return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+
+    async with serving(make_app(port=0, tls_cert=cert, tls_key=key), ROUTES) as server:
+        assert await shown() == cert.read_text()
+        first = cert.read_text()
+        cert.write_text("half of a certi")
+        await eventually(lambda: "can't be used together" in caplog.text)
+        assert await shown() == first
+        make_certificate(tmp_path, "second")
+
+        async def is_new() -> bool:
+            return await shown() == cert.read_text() != first
+
+        await eventually(is_new)
 
 
 async def test_a_certificate_that_does_not_fit_is_refused_with_its_name(

@@ -181,7 +181,7 @@ async def guarded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rep
     folder.chmod(0o711)
     replica = Replica(folder, "guarded")
     await replica.make()
-    rules = replica._data / "pg_hba.conf"
+    rules = replica.data / "pg_hba.conf"
     rules.write_text(
         "host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n"
     )

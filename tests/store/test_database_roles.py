@@ -27,7 +27,7 @@ from rota.store.work import UpkeepStore
 from tests.support import node_tasks
 from tests.support.server_fixtures import serving
 
-ROLES = ("submit", "submit-unique", "worker", "scheduler", "server", "read")
+ROLES = ("submit", "submit-unique", "seal", "worker", "scheduler", "server", "read")
 
 
 class Installed:

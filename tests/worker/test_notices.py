@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -142,6 +143,23 @@ async def test_an_event_is_sent_by_mail(make_app: Callable[..., App], mailbox: t
         with pytest.raises(JobFailed, match="refused the recipient"):
             await job.result(60)
     assert (await app.webhooks.get(made.id)).failures == 1
+    assert len(box.messages) == 1
+
+
+async def test_the_mail_server_may_be_in_a_file_that_is_read_for_each_message(
+    make_app: Callable[..., App], mailbox: tuple[Mailbox, str], tmp_path: Path
+):
+    box, url = mailbox
+    file = tmp_path / "smtp"
+    file.write_text("smtp://")
+    app = make_app(heartbeat=0.5, smtp_url_file=file, smtp_from="rota@example.com")
+    made = await app.webhooks.add("mailto:ops@example.com", form="email", kinds=["missed"])
+    async with Node(app).running():
+        job = await app.webhooks.test(made.id)
+        with pytest.raises(JobFailed, match=r"smtp_url_file .* has must look like"):
+            await job.result(60)
+        file.write_text(f"{url}\n")
+        await (await app.webhooks.test(made.id)).result(60)
     assert len(box.messages) == 1
 
 

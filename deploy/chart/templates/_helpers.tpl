@@ -71,8 +71,8 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- with $root.Values.encryption.secret }}
 {{- if .name }}
-- name: ROTA_ENCRYPTION_KEYS
-  valueFrom: {secretKeyRef: {name: {{ .name }}, key: {{ .key }}}}
+- name: ROTA_ENCRYPTION_KEYS_FILE
+  value: /run/secrets/rota-encryption/{{ .key }}
 {{- end }}
 {{- end }}
 - name: ROTA_NODE_NAME
@@ -97,6 +97,9 @@ capabilities: {drop: [ALL]}
 {{- if .Values.database.passwordSecret.name }}
 - {name: database-password, mountPath: /run/secrets/rota-database, readOnly: true}
 {{- end }}
+{{- if .Values.encryption.secret.name }}
+- {name: encryption-keys, mountPath: /run/secrets/rota-encryption, readOnly: true}
+{{- end }}
 {{- end -}}
 
 {{- define "rota.volumes" -}}
@@ -104,6 +107,10 @@ capabilities: {drop: [ALL]}
 {{- if .Values.database.passwordSecret.name }}
 - name: database-password
   secret: {secretName: {{ .Values.database.passwordSecret.name }}, defaultMode: 0440}
+{{- end }}
+{{- if .Values.encryption.secret.name }}
+- name: encryption-keys
+  secret: {secretName: {{ .Values.encryption.secret.name }}, defaultMode: 0440}
 {{- end }}
 {{- end -}}
 

@@ -29,6 +29,7 @@ from rota.cli import (
     login,
     maintenance,
     namespaces,
+    persons,
     pool,
     pools,
     preview,
@@ -191,6 +192,7 @@ cli.add_typer(sessions.group, name="sessions", rich_help_panel=_ADMINISTERING)
 cli.add_typer(tokens.group, name="tokens", rich_help_panel=_ADMINISTERING)
 cli.add_typer(namespaces.group, name="namespaces", rich_help_panel=_ADMINISTERING)
 command(cli, "encrypt", _ADMINISTERING, database_only=True)(encrypt.encrypt)
+cli.add_typer(persons.group, name="persons", rich_help_panel=_ADMINISTERING)
 command(cli, "grants", _ADMINISTERING, database_only=True)(grants.grants)
 cli.add_typer(audit.group, name="audit", rich_help_panel=_ADMINISTERING)
 

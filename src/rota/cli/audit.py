@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 import typer
 
 from rota.cli.options import TIMES, AllNamespaces, Limit, Since, Until, argument, moment, option
@@ -15,6 +15,7 @@ from rota.cli.output import count
 from rota.cli.session import Session, callback, command
 from rota.cli.times import When, relative
 from rota.core.administration import AuditEntry
+from rota.core.audit_formats import AuditFormat, written
 from rota.errors import ConfigError
 from rota.lib.row_files import whole_file
 
@@ -81,6 +82,14 @@ def export(
     actor: Actor = None,
     subject: Subject = None,
     interface: Interface = None,
+    form: Annotated[
+        AuditFormat,
+        option(
+            "Names of the fields: Rota's own, those of the Elastic Common Schema, or those of Splunk's "
+            "Common Information Model.",
+            "--format",
+        ),
+    ] = "json",
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Export all changes of a period as JSON lines, newest first.
@@ -94,21 +103,22 @@ def export(
         session, namespace, action=action, actor=actor, subject=subject, interface=interface,
         since=first, until=end,
     )  # fmt: skip
+    line = partial(written, form=form, installation=session.app.settings.installation or "rota")
     if str(file) == "-":
-        session.run(_write(entries, sys.stdout.buffer))
+        session.run(_write(entries, line, sys.stdout.buffer))
         sys.stdout.buffer.flush()
         return
     if not file.parent.is_dir():
         raise ConfigError(f"there is no folder {str(file.parent)!r} to write {file.name} to")
     try:
         with whole_file(file) as target:
-            written = session.run(_write(entries, target))
+            total = session.run(_write(entries, line, target))
     except OSError as error:
         raise ConfigError(f"can't write {file}: {error.strerror or error}") from None
     if session.screen.structured:
-        session.screen.document({"file": str(file), "changes": written})
+        session.screen.document({"file": str(file), "changes": total})
     else:
-        session.screen.say(f"{count(written, 'change')} written to {file}.")
+        session.screen.say(f"{count(total, 'change')} written to {file}.")
 
 
 async def _all_entries(
@@ -127,9 +137,11 @@ async def _all_entries(
         before = page[-1].id
 
 
-async def _write(entries: AsyncIterator[AuditEntry], target: Any) -> int:
-    written = 0
+async def _write(
+    entries: AsyncIterator[AuditEntry], line: Callable[[AuditEntry], bytes], target: Any
+) -> int:
+    total = 0
     async for entry in entries:
-        target.write(msgspec.json.encode(entry) + b"\n")
-        written += 1
-    return written
+        target.write(line(entry) + b"\n")
+        total += 1
+    return total

@@ -1,4 +1,4 @@
-"""Logging for `rota start`: one line per record on standard error, for people or as JSON.
+"""Logging for `rota start`: one line per record on standard error, for people, as JSON, or as ECS.
 
 Each record names its node, and the job and attempt if a handler wrote it. Secrets are removed from the
 finished line. What handlers print goes to standard output unchanged.
@@ -7,21 +7,23 @@ finished line. What handlers print goes to standard output unchanged.
 from __future__ import annotations
 
 import logging
+import socket
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
+from rota.core.audit_formats import ECS_VERSION
 from rota.lib.capture import current
 from rota.lib.redaction import Redactor
 from rota.runtime.work import Work
 
 log = logging.getLogger("rota.node")
 
-LogFormat = Literal["pretty", "json"]
+LogFormat = Literal["pretty", "json", "ecs"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
@@ -52,7 +54,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         clean = self._fields.redactor.clean
         entry: dict[str, str | int] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),
@@ -60,6 +62,43 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             entry["exception"] = clean(self.formatException(record.exc_info))
+        return msgspec.json.encode(entry).decode()
+
+
+class EcsFormatter(logging.Formatter):
+    """The field names of the Elastic Common Schema, so that no pipeline has to rename them."""
+
+    def __init__(self, fields: LogFields) -> None:
+        super().__init__()
+        self._fields = fields
+        self._host = socket.gethostname()
+
+    def format(self, record: logging.LogRecord) -> str:
+        clean = self._fields.redactor.clean
+        found = self._fields.current()
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        entry: dict[str, Any] = {
+            "@timestamp": at.removesuffix("+00:00") + "Z",
+            "log.level": record.levelname.lower(),
+            "message": clean(record.getMessage()),
+            "ecs.version": ECS_VERSION,
+            "log.logger": record.name,
+            "event.dataset": "rota.node",
+            "service.name": "rota",
+            "service.type": "rota",
+            "host.name": self._host,
+            "process.pid": record.process,
+            "process.thread.name": record.threadName,
+        }
+        if (node := found.pop("node", None)) is not None:
+            entry["service.node.name"] = node
+        if found:
+            entry["labels"] = {name: str(value) for name, value in found.items()}
+        if record.exc_info and record.exc_info[1] is not None:
+            error = record.exc_info[1]
+            entry["error.type"] = f"{type(error).__module__}.{type(error).__qualname__}"
+            entry["error.message"] = clean(str(error))
+            entry["error.stack_trace"] = clean(self.formatException(record.exc_info))
         return msgspec.json.encode(entry).decode()
 
 
@@ -84,11 +123,12 @@ class PrettyFormatter(logging.Formatter):
 def configure(level: LogLevel | None, form: LogFormat) -> LogFields:
     fields = LogFields()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(
-        JsonFormatter(fields)
-        if form == "json"
-        else PrettyFormatter(fields, coloured=sys.stderr.isatty())
-    )
+    formatters: dict[LogFormat, Callable[[], logging.Formatter]] = {
+        "json": lambda: JsonFormatter(fields),
+        "ecs": lambda: EcsFormatter(fields),
+        "pretty": lambda: PrettyFormatter(fields, coloured=sys.stderr.isatty()),
+    }
+    handler.setFormatter(formatters[form]())
     logging.basicConfig(level=(level or "info").upper(), handlers=[handler], force=True)
     return fields
 

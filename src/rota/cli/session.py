@@ -173,11 +173,11 @@ def command(
     return register
 
 
-def callback(group: typer.Typer) -> Callable[[Body], Body]:
+def callback(group: typer.Typer, *, database_only: bool = False) -> Callable[[Body], Body]:
     """Register what a group does when none of its commands is named."""
 
     def register(body: Body) -> Body:
-        group.callback(invoke_without_command=True)(_with_session(body))
+        group.callback(invoke_without_command=True)(_with_session(body, database_only))
         return body
 
     return register

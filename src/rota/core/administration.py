@@ -35,6 +35,14 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str] = []  # to which it may submit jobs; empty: all
 
 
+class Person(msgspec.Struct, frozen=True, kw_only=True):
+    """The key of a person for whom values were sealed. Who it is, only the application can tell."""
+
+    id: UUID
+    created_at: datetime
+    erased_at: datetime | None = None
+
+
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     name: str

@@ -60,7 +60,7 @@ class Encryptor(msgspec.Struct, frozen=True):
     def token(self, field: str, plain: bytes, task: str = "") -> str:
         bound_to = _joined(self.namespace, self.kind, self.id.hex, field, task)
         nonce = new_nonce(_NONCE)
-        hidden = _aes(self.secret).encrypt(nonce, plain, bound_to)
+        hidden = cipher(self.secret).encrypt(nonce, plain, bound_to)
         whose = f"s{self.id.hex}" if self.kind == "s" else self.kind
         text = binascii.b2a_base64(nonce + hidden, newline=False).decode()
         return f"{_MARK}.{self.key}.{whose}.{text}"
@@ -81,7 +81,7 @@ class Keyring:
         self.current = keys[0][0]
         if len(self._keys) != len(keys):
             raise ConfigError("encryption_keys: two keys have the same name")
-        _aes(keys[0][1])  # raises if the package is missing
+        cipher(keys[0][1])  # raises if the package is missing
 
     def __repr__(self) -> str:
         return f"<Keyring {', '.join(self._keys)}>"
@@ -106,9 +106,9 @@ class Keyring:
                 f"has {', '.join(self._keys)}. Add it to encryption_keys"
             )
         bound_to = _joined(namespace, kind, subject.hex, field, task)
-        cipher = _aes(self._derived(key, namespace, kind, subject))
+        secret = self._derived(key, namespace, kind, subject)
         try:
-            plain: bytes = cipher.decrypt(hidden[:_NONCE], hidden[_NONCE:], bound_to)
+            plain: bytes = cipher(secret).decrypt(hidden[:_NONCE], hidden[_NONCE:], bound_to)
         except Exception:  # noqa: BLE001 - cryptography's InvalidTag, or what is too short to be one
             raise NotAuthentic(
                 f"{field} of {id} was not encrypted for it with the key {key!r}: it was changed, or "
@@ -166,7 +166,8 @@ def _parse(token: str, id: UUID) -> tuple[str, str, UUID, bytes]:
         raise NotAuthentic(f"a value of {id} looks encrypted, and is not: it was made up") from None
 
 
-def _aes(secret: bytes) -> Any:
+def cipher(secret: bytes) -> Any:
+    """Return AES-256-GCM with this key."""
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     except ImportError:
@@ -180,8 +181,6 @@ def keyring_of(settings: Settings) -> Keyring | None:
     """Return the keys of the settings, or None if they have none."""
     path, text = settings.encryption_keys_file, settings.encryption_keys
     if path is not None:
-        if text is not None:
-            raise ConfigError("give encryption_keys or encryption_keys_file, not both")
         try:
             return _from_text(path.read_text("utf-8"))
         except OSError as error:

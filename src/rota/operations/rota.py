@@ -20,6 +20,7 @@ from rota.operations.history import History
 from rota.operations.jobs import Jobs
 from rota.operations.maintenance import Maintenance
 from rota.operations.nodes import Nodes
+from rota.operations.persons import Persons
 from rota.operations.pools import Pools
 from rota.operations.queues import Queues
 from rota.operations.registry import Registry
@@ -78,6 +79,7 @@ class Rota:
         self.triggers = Triggers(self)
         self.sinks = Sinks(self)
         self.encryption = StoredEncryption(self)
+        self.persons = Persons(self)
         self.audit = AuditLog(connector)
 
     @property

@@ -161,6 +161,7 @@ class Heartbeat(Lease):
         self.registered = False
         self._host = HeartbeatThread()
         self._profile: NodeProfile | None = None
+        self._noted_keys: list[str] = []  # names of encryption keys, as the node's row has them
         self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -240,10 +241,17 @@ class Heartbeat(Lease):
             )
         if profile.release is not None:
             await self._database.fetch_on(connection, "note_release", self.node_id, profile.release)
-        ring = self._database.encryption.ring
-        if ring is not None:
-            await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)
+        self._noted_keys = []
+        await self._note_keys(connection)
         self._trust_from(sent)
+
+    async def _note_keys(self, connection: Connection) -> None:
+        """Note which encryption keys are here, if that has changed: their file may be replaced."""
+        ring = self._database.encryption.ring
+        names = ring.names if ring is not None else []
+        if names != self._noted_keys:
+            await self._database.fetch_on(connection, "note_keys", self.node_id, names)
+            self._noted_keys = names
 
     async def _beat(self, connection: Connection) -> bool:
         """Send a heartbeat. Return whether the node still has its lease."""
@@ -258,6 +266,7 @@ class Heartbeat(Lease):
             self._die()
             return False
         self._trust_from(sent)
+        await self._note_keys(connection)
         self._host.call(self._take_answer, rows, sent, received)
         return True
 

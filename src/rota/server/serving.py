@@ -22,6 +22,8 @@ from litestar.types import ControllerRouterHandler
 from rota.app import App
 from rota.config import Settings
 from rota.errors import ConfigError
+from rota.lib import reloading
+from rota.lib.reloading import Reloading
 from rota.server.application import make_server
 from rota.server.context import context_of
 from rota.server.protocol import GuardedProtocol, OpenConnections
@@ -43,6 +45,7 @@ class Server:
         self.asgi: Litestar | None = None
         self._uvicorn: _Uvicorn | None = None
         self._serving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
         self.port = 0
 
     @property
@@ -77,7 +80,29 @@ class Server:
         except BaseException:
             listener.close()
             raise
+        if settings.tls_cert is not None:
+            self._watching = asyncio.create_task(self._watch_certificate())
         log.info("serving on %s", self.url)
+
+    async def _watch_certificate(self) -> None:
+        """Use a certificate that replaces ours, for connections from then on."""
+        settings = self._app.settings
+        certificate, key = settings.tls_cert, settings.tls_key
+        assert certificate is not None
+        assert key is not None
+
+        def load() -> None:
+            check_certificate(
+                settings
+            )  # in a context of its own: ours keeps what it has if this fails
+            assert self._uvicorn is not None
+            assert self._uvicorn.config.ssl is not None
+            self._uvicorn.config.ssl.load_cert_chain(certificate, key)
+
+        files = Reloading([certificate, key], load)
+        while True:
+            await asyncio.sleep(reloading.LOOK_EVERY)
+            files.get()
 
     def _failure(self) -> BaseException:
         """Return why the server didn't start."""
@@ -91,6 +116,8 @@ class Server:
         if server is None or serving is None:
             return
         self._uvicorn = self._serving = None
+        if self._watching is not None:
+            self._watching.cancel()
         if self.asgi is not None and "context" in self.asgi.state:
             context_of(self.asgi).stopping.set()
         server.should_exit = True

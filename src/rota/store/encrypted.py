@@ -27,11 +27,13 @@ from rota.lib.encryption import (
     ENVELOPE,
     TEXT,
     Encryptor,
+    Keyring,
     is_encrypted,
     key_of,
     keyring_of,
     token_of,
 )
+from rota.lib.reloading import Reloading
 from rota.model import Attempt, Failure, Outcome
 from rota.store.rows import Bulk, NewJob, NewRun, Replacement, Submitted
 
@@ -44,14 +46,28 @@ def id_of_once(key: str) -> UUID:
     return UUID(bytes=hashlib.sha256(key.encode()).digest()[:16])
 
 
+class PersonKey(msgspec.Struct, frozen=True):
+    """The encrypted part of a person's row: the name that the application has, and the key."""
+
+    person: str
+    key: str  # in base64
+
+
 class Encryption:
     """The keys of a process, and whether its namespace is encrypted."""
 
     def __init__(self, settings: Settings) -> None:
-        self.ring = keyring_of(settings)
+        file = settings.encryption_keys_file
+        self._ring = keyring_of(settings) if file is None else None
+        self._file = None if file is None else Reloading([file], lambda: keyring_of(settings))
         self.namespace = settings.namespace
         self.required = False
         self._look_at = 0.0
+
+    @property
+    def ring(self) -> Keyring | None:
+        """The keys: those of a file as it is now, so that they change without a restart."""
+        return self._ring if self._file is None else self._file.get()
 
     @property
     def stale(self) -> bool:
@@ -145,7 +161,22 @@ class Encryption:
     def encrypted_once(self, key: str, result: bytes) -> str:
         return self.encryptor("e", id_of_once(key)).json("once", result)
 
+    def person_fingerprints(self, person: str) -> list[str]:
+        """Return what a person is found by, under each key of this process."""
+        if self.ring is None:
+            raise KeyMissing(
+                "keys of persons are stored encrypted, and this process has no encryption key: set "
+                "ROTA_ENCRYPTION_KEYS (or ROTA_ENCRYPTION_KEYS_FILE)"
+            )
+        return self.fingerprints("person", msgspec.json.encode(person))
+
+    def encrypted_person(self, made: PersonKey, id: UUID) -> str:
+        return self.for_job(id).text("person", msgspec.json.encode(made).decode())
+
     # -- decrypting
+
+    def opened_person(self, text: str, id: UUID) -> PersonKey:
+        return msgspec.json.decode(self.open(text, id, "person"), type=PersonKey)
 
     def open(self, text: str, id: UUID, field: str, task: str = "") -> bytes:
         """Decrypt a value; return one that isn't encrypted as it is. Raises KeyMissing, NotAuthentic."""

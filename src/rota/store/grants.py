@@ -15,7 +15,7 @@ from rota.store.privileges import Needs, definer_functions, known_tables, needs_
 from rota.store.sql import named_queries, query_files
 
 Purpose: TypeAlias = Literal[
-    "submit", "submit-unique", "worker", "scheduler", "server", "read", "owner"
+    "submit", "submit-unique", "seal", "worker", "scheduler", "server", "read", "owner"
 ]
 Grants: TypeAlias = list[tuple[str, list[str]]]  # privileges, and the tables they are for
 
@@ -23,7 +23,7 @@ _ORDER = ("select", "insert", "update", "delete")
 # Who may read them could log in, or sign what Rota sends.
 SECRETS = frozenset({
     "api_token", "callback_secret", "endpoint", "inbox", "login_failure", "login_link", "login_place",
-    "membership", "oidc_login", "session", "user_account", "webhook",
+    "membership", "oidc_login", "person", "session", "user_account", "webhook",
 })  # fmt: skip
 # What every node reads when it opens the database.
 _OPENING = ("migration", "schema_object", "setting", "installation", "namespace", "row_security")
@@ -58,6 +58,8 @@ _TRIGGERS = tuple(("triggers", name) for name in (
     "declare_sink", "take_sink", "leave_sink", "start_sink", "advance_sink", "note_sink",
     "queues_of_jobs", "target_of_sink",
 ))  # fmt: skip
+# Handlers seal and open values. They erase nobody.
+_SEALS = tuple(("persons", name) for name in ("find_persons", "add_person", "key_of_person"))
 # Of the services of a scheduler: depths of queues, pools, and the archive of ended jobs.
 _KEEPS = (
     ("depths", "settle_lanes"), ("depths", "depths_to_fold"), ("depths", "report_intake"),
@@ -76,7 +78,7 @@ _NEVER_CHANGED = frozenset({"migration", "row_security", "schema_object"})
 _ROLES: Mapping[str, _Role] = {
     "worker": _Role(
         (*_WORKS, "webhooks"),
-        queries=(("schedules", "begin_scheduled"), *_MEASURES, *_TRIGGERS),
+        queries=(("schedules", "begin_scheduled"), *_MEASURES, *_TRIGGERS, *_SEALS),
         only_reads=_SETTINGS,
         only_updates=frozenset({"endpoint", "webhook"}),
     ),
@@ -91,7 +93,7 @@ _ROLES: Mapping[str, _Role] = {
     ),
 }
 
-# The two that users' own transactions run as are listed by hand: they are promised to be no more.
+# Those that users' own programs run as are listed by hand: they are promised to be no more.
 _SUBMITS: Mapping[str, Grants] = {
     "submit": [
         ("select", ["migration", "namespace", "node", "schema_object", "setting", "task"]),
@@ -106,6 +108,11 @@ _SUBMITS: Mapping[str, Grants] = {
         ("select, insert", ["lane", "queue"]),
         ("select, insert, update, delete", ["future", "present"]),
         ("select, insert, update", ["submit_key", "unique_key"]),
+    ],
+    # Applications that seal values for persons, and open them, beside what they submit.
+    "seal": [
+        ("select", ["migration", "namespace", "schema_object", "setting"]),
+        ("select, insert", ["person"]),
     ],
 }
 PURPOSES = (*_SUBMITS, *_ROLES, "read", "owner")

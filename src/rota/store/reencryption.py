@@ -31,7 +31,7 @@ _BATCH = 300
 _WALKS = 10
 _NIL = UUID(int=0)
 
-Values: TypeAlias = dict[str, str | None]
+Values: TypeAlias = dict[str, str | bool | None]
 Rewrite: TypeAlias = Callable[[Connection, Any], Awaitable[Values]]
 
 
@@ -67,6 +67,7 @@ class Reencryption:
             await self._walk("run_signal", {"id": _NIL}, self._signal)
             await self._walk("schedule", {"id": _NIL}, self._schedule)
             await self._walk("effect", {"key": ""}, self._effect)
+            await self._walk("person", {"id": _NIL}, self._person)
             await self._walk("job_log", {"job_id": _NIL, "token": -1, "seq": -1}, self._line)
             total += self._done.encrypted
             if not self._done.encrypted:
@@ -239,6 +240,16 @@ class Reencryption:
 
     async def _effect(self, _connection: Connection, row: Any) -> Values:
         return {"result": self._json(row["result"], "e", id_of_once(row["key"]), "once")}
+
+    async def _person(self, _connection: Connection, row: Any) -> Values:
+        if row["key"] is None or not self._is_due(row["key"]):
+            return {}
+        made = self._encryption.opened_person(row["key"], row["id"])
+        return {
+            "key": self._encryption.encrypted_person(made, row["id"]),
+            "fingerprint": self._encryption.person_fingerprints(made.person)[0],
+            "rotated": True,
+        }
 
     async def _line(self, _connection: Connection, row: Any) -> Values:
         field = log_field(row["token"], row["seq"])

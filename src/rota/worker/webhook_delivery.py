@@ -14,11 +14,13 @@ from typing import Any
 from uuid import UUID
 
 from rota.app import App
+from rota.config import Settings, check_smtp_url
 from rota.context import Context
-from rota.errors import Fatal, JobError
+from rota.errors import ConfigError, Fatal, JobError
 from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url
 from rota.lib.net.post import Answer, RequestFailed, post
 from rota.lib.net.smtp import MailFailed, send_mail
+from rota.lib.reloading import read_secret
 from rota.model import Retry
 from rota.operations.notices import body_of, mail, recipient_of
 from rota.operations.webhooks import WEBHOOK_QUEUE, WEBHOOK_TASK
@@ -83,16 +85,26 @@ async def _mail(
     ctx: Context,
 ) -> str:  # fmt: skip
     settings = app.settings
-    if not settings.smtp_url:
-        raise WebhookFailed("this worker can't send e-mail: set ROTA_SMTP_URL and ROTA_SMTP_FROM")
+    try:
+        server = _mail_server(settings)
+    except ConfigError as error:
+        raise WebhookFailed(f"this worker can't send e-mail: {error}") from None
     recipient = recipient_of(delivery.url)
     try:
-        await send_mail(settings.smtp_url, mail(event, settings.smtp_from, recipient, ctx.job.id))
+        await send_mail(server, mail(event, settings.smtp_from, recipient, ctx.job.id))
     except MailFailed as error:
         await store.note_failure(webhook, str(error))
         raise (Fatal if error.final else WebhookFailed)(str(error)) from None
     await store.note_success(webhook)
     return f"sent to {recipient}"
+
+
+def _mail_server(settings: Settings) -> str:
+    if (file := settings.smtp_url_file) is not None:
+        return check_smtp_url(read_secret(file, "smtp_url_file"), f"what smtp_url_file {file} has")
+    if not settings.smtp_url:
+        raise ConfigError("set ROTA_SMTP_URL (or ROTA_SMTP_URL_FILE) and ROTA_SMTP_FROM")
+    return settings.smtp_url
 
 
 async def _judge(store: WebhookStore, webhook: UUID, answer: Answer, now: datetime) -> str:

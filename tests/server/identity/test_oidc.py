@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -31,6 +32,22 @@ async def server(make_app: Callable[..., App], provider: Provider) -> AsyncItera
     async with serving(app) as live:
         await know(live, "ada@example.org")
         yield live
+
+
+async def test_a_secret_in_a_file_is_read_at_each_login(
+    make_app: Callable[..., App], provider: Provider, tmp_path: Path
+):
+    file = tmp_path / "secret"
+    file.write_text("of last month")
+    app = make_app(port=0, oidc_issuer=provider.issuer, oidc_client_id=CLIENT_ID,
+                   oidc_client_secret_file=file)  # fmt: skip
+    async with serving(app) as live:
+        await know(live, "ada@example.org")
+        assert (await log_in(live))[1].status_code == 403
+        file.write_text(f"{CLIENT_SECRET}\n")
+        assert (await log_in(live))[1].status_code == 302
+        file.unlink()
+        assert (await log_in(live))[1].status_code == 403
 
 
 async def know(server: LiveServer, name: str) -> None:

@@ -23,6 +23,7 @@ from rota.core.access import is_label
 from rota.core.groups import granted, parse_groups
 from rota.errors import ConfigError
 from rota.lib.ids import hash_secret, new_secret
+from rota.lib.reloading import read_secret
 from rota.operations.access import Users
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
@@ -39,11 +40,18 @@ class OpenIDConnect:
 
     def __init__(self, settings: Settings, store: IdentityStore, users: Users) -> None:
         assert settings.oidc_issuer is not None
-        if not settings.oidc_client_id or not settings.oidc_client_secret:
-            raise ConfigError("oidc_issuer also needs oidc_client_id and oidc_client_secret")
+        secret, file = settings.oidc_client_secret, settings.oidc_client_secret_file
+        if not settings.oidc_client_id or not (secret or file):
+            raise ConfigError(
+                "oidc_issuer also needs oidc_client_id and oidc_client_secret (or "
+                "oidc_client_secret_file)"
+            )
+        if file is not None:
+            read_secret(file, "oidc_client_secret_file")  # at the start, it has to be there
         self._issuer = settings.oidc_issuer.rstrip("/")
         self._client_id = settings.oidc_client_id
-        self._client_secret = settings.oidc_client_secret
+        self._client_secret = secret or ""
+        self._secret_file = file
         self._store = store
         self._users = users
         self._rules = parse_groups(settings.oidc_groups, settings.namespace)
@@ -108,12 +116,17 @@ class OpenIDConnect:
             async with self._httpx.AsyncClient(timeout=10) as client:
                 answer = await client.post(
                     self._metadata["token_endpoint"], data=form,
-                    auth=(self._client_id, self._client_secret),
+                    auth=(self._client_id, self._secret()),
                 )  # fmt: skip
             token: str = answer.raise_for_status().json()["id_token"]
         except Exception as error:
             raise Problem(403, "forbidden", _REFUSED) from error
         return token
+
+    def _secret(self) -> str:
+        if self._secret_file is None:
+            return self._client_secret
+        return read_secret(self._secret_file, "oidc_client_secret_file")
 
     def _read(self, token: str, nonce: str) -> dict[str, Any]:
         """Check an ID token, and return its claims."""

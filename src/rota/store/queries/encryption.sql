@@ -123,5 +123,7 @@ from (
     select payload::text from rota.run_signal where namespace = $1
     union all
     select text from rota.job_log where namespace = $1
+    union all
+    select key from rota.person where namespace = $1 and key is not null
 ) as v
 group by 1 order by 1;
