@@ -567,7 +567,9 @@ class App(Extensions):
                 ``kafka://host:port/TOPIC`` or ``amqp://host:port/EXCHANGE``, with ``+tls``,
                 ``user:password@`` and options as needed.
             name: the sink's name; the topic's by default.
-            kinds: the kinds of events, as webhooks have them; all by default.
+            kinds: the kinds of events. By default all that webhooks have; besides, what went well:
+                ``succeeded``, ``cancelled``, ``fired``, ``run_succeeded`` and ``run_cancelled``,
+                which are recorded only while a sink names them.
             queues: only events of these queues and their jobs.
             tasks: only events of these tasks.
             start: where a new sink begins: with events after its first start (``new``), or with all

@@ -231,7 +231,7 @@ async def test_grants_follow_from_the_queries():
     needs = needs_of(["work"])
     assert needs.tables["present"] >= {"select", "update", "delete"}
     assert "insert" in needs.tables["event"]  # by a trigger of `dead`
-    assert needs.sequences == {"token"}
+    assert needs.sequences == {"event_id_seq", "token"}
     assert known_tables() >= {"job", "present", "migration"}
     granted = {
         table: privileges for privileges, tables in table_grants("worker") for table in tables

@@ -207,7 +207,9 @@ async def test_only_one_node_sends_until_its_lease_is_over(sandbox, hot, broker)
     await one.tick()
     assert await other.tick() > 1  # it waits
     await note(hot, ("failed", "pay", uuid4()))
-    [row] = await hot.fetch("take_sink", *one._key, one._heartbeat.node_id, 30.0, one._spec.target)
+    [row] = await hot.fetch(
+        "take_sink", *one._key, one._heartbeat.node_id, 30.0, one._spec.target, [], [], []
+    )
     await sandbox.advance(seconds=31)
     await other.tick()
     await one._send(one._heartbeat.node_id, row["position"])  # it hung, and goes on: a repeat

@@ -14,6 +14,7 @@ from rota.model import Event
 
 CONTENT_TYPE = "application/cloudevents+json"
 _TYPES = {
+    "run_succeeded": "run.succeeded", "run_cancelled": "run.cancelled", "fired": "occurrence.fired",
     "run_failed": "run.failed", "run_late": "run.late", "run_parked": "run.parked",
     "missed": "occurrence.missed", "overran": "occurrence.overran", "late": "occurrence.late",
     "set_aside": "schedule.set_aside", "queue_lag": "queue.lag", "queue_full": "queue.full",

@@ -23,6 +23,8 @@ _OPTIONS = {
     "sasl": "how Kafka is told the password",
     "vhost": "RabbitMQ's virtual host",
 }
+# What went well: recorded while a sink asks for it, and for sinks alone.
+OUTCOMES = ("succeeded", "cancelled", "fired", "run_succeeded", "run_cancelled")
 Listed: TypeAlias = "list[SinkStatus]"  # inside Sinks, `list` is its method
 SinkStart: TypeAlias = Literal["new", "beginning"]
 
@@ -42,6 +44,11 @@ class SinkSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Which topic it is, without credentials: another one has a position of its own."""
         return identity(self.address)
 
+    @property
+    def wants(self) -> frozenset[str]:
+        """Which of its kinds have to be recorded for it."""
+        return self.kinds.intersection(OUTCOMES)
+
 
 def make_sink(
     target: str, name: str | None, kinds: Sequence[str], queues: Sequence[str],
@@ -60,9 +67,10 @@ def make_sink(
     for field, given in (("kinds", kinds), ("queues", queues), ("tasks", tasks)):
         if isinstance(given, str):
             raise ConfigError(f"{field} must be a list of names, not one text", field=field)
-    if unknown := sorted(set(kinds) - {*KINDS}):
+    known = (*KINDS, *OUTCOMES)
+    if unknown := sorted(set(kinds) - {*known}):
         raise ConfigError(
-            f"kinds: unknown {unknown[0]!r}; known: {', '.join(KINDS)}", field="kinds"
+            f"kinds: unknown {unknown[0]!r}; known: {', '.join(known)}", field="kinds"
         )
     if start not in ("new", "beginning"):
         raise ConfigError(f"start must be 'new' or 'beginning', not {start!r}", field="start")

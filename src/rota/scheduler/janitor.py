@@ -96,6 +96,8 @@ class Janitor(Service):
             log.error("added %d missing records of batches of running jobs", strays)
         await self._store.forget_shard_moves()
         await self._events.forget(settings.retention_days)
+        while await self._events.forget_outbox(settings.retention_days, _STEP) >= _STEP:
+            pass
         await self._forget_jobs()
         while await self._store.forget_old(settings.retention_days, _STEP) >= _STEP:
             pass

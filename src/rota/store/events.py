@@ -94,6 +94,9 @@ class EventStore(Store):
     async def forget(self, days: int) -> None:
         await self.database.fetch("forget_events", days)
 
+    async def forget_outbox(self, days: int, most: int) -> int:
+        return len(await self.database.fetch("forget_outbox", days, most))
+
     async def list(
         self, namespace: str, kind: str | None, since: datetime | None, limit: int,
         before: int | None = None,
@@ -163,15 +166,29 @@ class EventStream(EventStore):
             "events_after", namespace, position.transaction, position.number, kind,
             limit + len(position.ahead),
         )  # fmt: skip
-        found: list[PlacedEvent] = []
-        for row in rows:
-            known = row["id"] in position.ahead
-            if known and not row["settled"]:
-                continue
-            following = position.after(row["xid"], row["id"], row["settled"])
-            if following is None:
-                break
-            position = following
-            if not known:
-                found.append(PlacedEvent(to_value(row, Event), position))
-        return found, position
+        return _placed(rows, position)
+
+    async def read_all(
+        self, namespace: str, position: Position, limit: int
+    ) -> tuple[list[PlacedEvent], Position]:
+        """The same with what went well, as far as sinks have asked for it."""
+        rows = await self.database.fetch(
+            "all_events_after", namespace, position.transaction, position.number,
+            limit + len(position.ahead),
+        )  # fmt: skip
+        return _placed(rows, position)
+
+
+def _placed(rows: Sequence[Any], position: Position) -> tuple[list[PlacedEvent], Position]:
+    found: list[PlacedEvent] = []
+    for row in rows:
+        known = row["id"] in position.ahead
+        if known and not row["settled"]:
+            continue
+        following = position.after(row["xid"], row["id"], row["settled"])
+        if following is None:
+            break
+        position = following
+        if not known:
+            found.append(PlacedEvent(to_value(row, Event), position))
+    return found, position

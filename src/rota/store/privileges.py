@@ -52,7 +52,7 @@ def _schema() -> tuple[frozenset[str], dict[str, str], frozenset[str], list[tupl
     return (
         frozenset({*_TABLE.findall(text), "migration"}),
         dict(_VIEW.findall(text)),
-        frozenset(_SEQUENCE.findall(text)),
+        frozenset({*_SEQUENCE.findall(text), "event_id_seq"}),
         _TRIGGER.findall(text),
     )
 

@@ -20,6 +20,7 @@ a new signature, and a `drop function` for the old one in a `post` migration. A 
 - `{{overwrite ended}}`: the columns but the id, for `on conflict (id) do update set`;
 - `{{tally ended: counted = true}}`: common table expressions that count the ended jobs of `ended` in the
   statistics, and as having left their queues; the latter happens when `flowed` is read;
+- `{{tell spared}}`: an insert of the events about the jobs of `spared` that sinks have asked for;
 - `{{trace spared}}`: an insert of the ids of `spared` into `rota.trace`;
 - `rota.`: the configured schema.
 
@@ -110,8 +111,18 @@ _TRACE = """insert into rota.trace (ended_at, namespace, queue, task, prefix, lo
     from (select namespace, rota.queue_of(lane) as queue, task, left(id::text, 8) as prefix, array_agg(id order by id) as ids
           from {source} group by 1, 2, 3, 4) as e"""  # noqa: E501
 
+# What `tell` becomes. Jobs of Rota's own are nobody's business.
+_TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
+    select nextval('rota.event_id_seq'), e.namespace, e.kind, e.task, e.id,
+           json_build_object('attempt', e.attempt, 'queue', rota.queue_of(e.lane), 'started_at', e.started_at,
+                             'finished_at', e.finished_at)
+    from (select *, case state when {succeeded} then 'succeeded'
+                               when {cancelled} then 'cancelled' end as kind from {source}) as e
+    where e.kind is not null and not rota.is_internal_task(e.task)
+      and rota.is_wanted(e.namespace, e.kind, rota.queue_of(e.lane), e.task)"""
+
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
-_MACRO = re.compile(r"\{\{(let|insert|select|columns|overwrite|tally|trace) (.*?)\}\}", re.DOTALL)
+_MACRO = re.compile(r"\{\{(let|insert|select|columns|overwrite|tally|tell|trace) (.*?)\}\}", re.DOTALL)
 _INSERT = re.compile(r"(rota\.(\w+)(?: as \w+)?), (\w+)(?: (\w+))?")
 _SCHEMA = re.compile(r"\brota\.")
 _QUERY = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
@@ -201,6 +212,10 @@ def _expand(macro: str, text: str, named: dict[str, dict[str, str]]) -> str:
             source=head, counted=given.get("counted", "true"),
             failed=int(State.FAILED), succeeded=int(State.SUCCEEDED),
         )  # fmt: skip
+    if macro == "tell":
+        return _TELL.format(
+            source=head, succeeded=int(State.SUCCEEDED), cancelled=int(State.CANCELLED)
+        )
     if macro == "trace":
         return _TRACE.format(source=head)
     columns = _COLUMNS[head]

@@ -63,7 +63,11 @@ class Outbox(Service):
         if not self._declared:
             await self._database.fetch("declare_sink", *self._key, target, node)
             self._declared = True
-        rows = await self._database.fetch("take_sink", *self._key, node, _LEASE, target)
+        spec = self._spec
+        rows = await self._database.fetch(
+            "take_sink", *self._key, node, _LEASE, target, sorted(spec.wants), sorted(spec.queues),
+            sorted(spec.tasks),
+        )  # fmt: skip
         if not rows:
             self._declared = False  # another node sends; or it was removed, and is declared again
             await self._look_elsewhere()
@@ -91,12 +95,12 @@ class Outbox(Service):
             self._elsewhere = now
 
     async def _send(self, node: UUID, before: str) -> float:
-        found, after = await self._events.read(
-            self._namespace, Position.parse(before), None, self._most
-        )
+        read = self._events.read_all if self._spec.wants else self._events.read
+        found, after = await read(self._namespace, Position.parse(before), limit=self._most)
         if str(after) == before:
             return _WAIT
-        events = await self._wanted([placed.event for placed in found])
+        # Ids are drawn when a change is made: of one job they rise, though transactions may not.
+        events = sorted(await self._wanted([placed.event for placed in found]), key=lambda e: e.id)
         if events:
             try:
                 async with asyncio.timeout(_SEND):

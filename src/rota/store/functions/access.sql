@@ -139,6 +139,7 @@ begin
         (select relnamespace::regnamespace from pg_class where oid = 'rota.row_security'::regclass));
     grant select on rota.job to rota_tenant;
     grant usage on rota.token to rota_tenant;
+    grant usage on rota.event_id_seq to rota_tenant;
     if current_setting('server_version_num')::int >= 150000 and not coalesce(
         (select 'security_invoker=true' = any(reloptions) from pg_class where oid = 'rota.job'::regclass), false)
     then

@@ -1,3 +1,10 @@
+-- Whether a sink has asked for events of this kind, which are not recorded otherwise.
+create or replace function rota.is_wanted(space text, wanted text, queue text, task text) returns boolean language sql stable as $$
+    select exists (select from rota.sink as s where s.namespace = space and is_wanted.wanted = any(s.wants)
+        and (s.of_queues = '{}' or is_wanted.queue = any(s.of_queues))
+        and (s.of_tasks = '{}' or is_wanted.task = any(s.of_tasks)))
+$$;
+
 -- A failed delivery makes no event for webhooks: that would never end.
 create or replace function rota.hand_over_events() returns trigger language plpgsql as $$
 declare
@@ -57,6 +64,13 @@ begin
         from decided as d join rota.schedule as s on s.id = d.schedule_id
         where d.state = {occurrence.skipped} and d.reason in ('catch_up', 'overlap', 'overlap_queue_full')
         group by s.id, d.reason;
+    end if;
+    if tg_op = 'INSERT' and exists (select from rota.sink as s where 'fired' = any(s.wants)) then
+        insert into rota.outbox (id, namespace, kind, task, job_id, detail)
+        select nextval('rota.event_id_seq'), s.namespace, 'fired', s.task, d.job_id, json_build_object('schedule', s.name,
+            'queue', rota.queue_of(s.lane), 'due_at', d.due_at, 'run_at', d.run_at, 'caught_up', d.caught_up)
+        from decided as d join rota.schedule as s on s.id = d.schedule_id
+        where d.state = {occurrence.fired} and rota.is_wanted(s.namespace, 'fired', rota.queue_of(s.lane), s.task);
     end if;
     return null;
 end $$;

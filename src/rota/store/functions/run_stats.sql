@@ -29,5 +29,8 @@ declare
 begin
     with {{tally ended: counted = not restoring}}
     select f.flows into flows from flowed as f;
+    if tg_table_name = 'past' and exists (select from rota.sink as s where s.wants <> '{}') then
+        {{tell ended}};
+    end if;
     return null;
 end $$;

@@ -230,6 +230,7 @@ declare
     failed record;
     outcome smallint := {run.succeeded};
     reason json;
+    told text;
 begin
     select r.* into its from rota.run as r where r.id = run;
     select w.name, w.kind, s.error, coalesce(s.job_id, run) as job_id into failed from (
@@ -264,6 +265,12 @@ begin
     elsif outcome = {run.failed} then
         insert into rota.event (namespace, kind, task, detail)
         values (its.namespace, 'run_failed', its.name, rota.failed_run_detail(run, its.round, reason));
+    else
+        told := case outcome when {run.succeeded} then 'run_succeeded' else 'run_cancelled' end;
+        if rota.is_wanted(its.namespace, told, null, its.name) then
+            insert into rota.outbox (id, namespace, kind, task, detail)
+            values (nextval('rota.event_id_seq'), its.namespace, told, its.name, json_build_object('run', run, 'round', its.round));
+        end if;
     end if;
     delete from rota.pending_step as p where p.run_id = run;
 end $$;

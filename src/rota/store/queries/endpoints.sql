@@ -100,11 +100,13 @@ with held as (
     from ended where keeps
     returning 1
 ), spared as materialized (
-    select id, namespace, lane, task, due_at, coalesce(started_at, claimed_at) as started_at, rota.now() as finished_at,
+    select id, namespace, lane, task, attempt, due_at, coalesce(started_at, claimed_at) as started_at, rota.now() as finished_at,
            {state.succeeded} as state
     from ended where not keeps
 ), traced as (
     {{trace spared}}
+), told as (
+    {{tell spared}}
 ), {{tally spared}}
 select n.job_id, rota.notify(rota.channel(n.namespace, n.node), 'callback ' || n.job_id::text)
 from noted as n where (select count(*) from kept) + (select flows from flowed) >= 0;

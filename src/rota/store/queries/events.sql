@@ -104,6 +104,17 @@ with forgotten as (
 )
 delete from rota.event where at < rota.now() - make_interval(days => $1::int);
 
+-- name: forget_outbox
+-- At most $2 rows: after a day what all sinks have sent, and what was not sent when its time is over.
+delete from rota.outbox as o where o.ctid = any(array(
+    select o.ctid from rota.outbox as o
+    where o.at < rota.now() - interval '1 day' and (
+        o.at < rota.now() - make_interval(days => $1::int) or not exists (
+            select from rota.sink as s where s.namespace = o.namespace and s.wants <> '{}'
+              and coalesce(split_part(s.position, '.', 1)::bigint, 0) <= o.xid::text::bigint))
+    limit $2))
+returning 1;
+
 -- name: events_after
 -- Behind ($2, $3) in the order of the stream. `settled`: no event can appear before this one any more.
 select id, at, kind, task, job_id, detail, xid::text::bigint as xid,
@@ -113,6 +124,19 @@ where namespace = $1 and (xid, id) > ($2::bigint::text::xid8, $3::bigint)
   and ($4::text is null or kind = $4)
 order by xid, id
 limit $5;
+
+-- name: all_events_after
+-- The same with what went well, for sinks.
+select *, xid < pg_snapshot_xmin(pg_current_snapshot())::text::bigint as settled from (
+    (select id, at, kind, task, job_id, detail, xid::text::bigint as xid from rota.event
+     where namespace = $1 and (xid, id) > ($2::bigint::text::xid8, $3::bigint)
+     order by xid, id limit $4)
+    union all
+    (select id, at, kind, task, job_id, detail, xid::text::bigint as xid from rota.outbox
+     where namespace = $1 and (xid, id) > ($2::bigint::text::xid8, $3::bigint)
+     order by xid, id limit $4)) as e
+order by xid, id
+limit $4;
 
 -- name: end_of_events
 -- The position from which a reader gets only events that come from now on.

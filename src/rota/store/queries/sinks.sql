@@ -12,8 +12,10 @@ where s.target is distinct from excluded.target
   and (s.sender is null or s.sender = $4 or s.sends_until <= rota.now());
 
 -- name: take_sink
--- This node sends to the target $5 for another $4 seconds, unless another one does: then no row comes back.
-update rota.sink set sender = $3, sends_until = rota.now() + make_interval(secs => $4)
+-- This node sends to the target $5 for another $4 seconds, unless another one does: then no row comes back. From its commit
+-- on, what it asks for ($6 of $7 and $8) is recorded.
+update rota.sink set sender = $3, sends_until = rota.now() + make_interval(secs => $4), wants = $6::text[],
+    of_queues = $7::text[], of_tasks = $8::text[]
 where namespace = $1 and name = $2 and target = $5 and (sender is null or sender = $3 or sends_until <= rota.now())
 returning position, paused_at is not null as paused;
 

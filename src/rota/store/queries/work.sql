@@ -129,10 +129,12 @@ with gone as (
     from ended where keeps
     returning 1
 ), spared as materialized (
-    select id, namespace, lane, task, due_at, began as started_at, ended as finished_at, {state.succeeded} as state
+    select id, namespace, lane, task, attempt, due_at, began as started_at, ended as finished_at, {state.succeeded} as state
     from ended where not keeps
 ), traced as (
     {{trace spared}}
+), told as (
+    {{tell spared}}
 ), {{tally spared}}
 select (select count(*) from kept) + (select count(*) from spared) + 0 * (select flows from flowed);
 
