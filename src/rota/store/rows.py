@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeVar, get_origin
@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.resources import Shape, shape_of, to_public
 from rota.core.unique import Unique
 from rota.model import Guarantee, Retry
 
@@ -190,6 +191,20 @@ def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
     """Return the queue and the needed capabilities of a lane or a sublane."""
     queue, *needs = lane.partition("/")[2].partition("#")[0].split("+")
     return queue, tuple(needs)
+
+
+def asked_of(needs: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is stored as needs as the fields that users see."""
+    shape = shape_of(needs)
+    return {
+        "needs": shape.capabilities, "resources": to_public(shape.amounts), "near": shape.near,
+    }  # fmt: skip
+
+
+@lru_cache(10_000)
+def shape_of_lane(lane: str) -> Shape:
+    """Return what a lane or a sublane asks of a node."""
+    return shape_of(split_lane(lane)[1])
 
 
 def share_of(
