@@ -8,7 +8,16 @@ from typing import Any
 
 import msgspec
 
-from rota.core.resources import Amounts, Shape, fits, from_json, minus, said, said_one, shape_of
+from rota.core.resources import (
+    Amounts,
+    Shape,
+    fits,
+    from_json,
+    minus,
+    said,
+    said_one,
+    shape_of_lane,
+)
 
 _NAMED = 3  # jobs that are named for each node
 _NODES = 3
@@ -37,11 +46,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 def amounts_of(lane: str) -> Amounts:
-    return shape_of(_needs(lane)).amounts
-
-
-def _needs(lane: str) -> tuple[str, ...]:
-    return tuple(lane.partition("/")[2].partition("#")[0].split("+")[1:])
+    return shape_of_lane(lane).amounts
 
 
 def explain_unfit(facts: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -110,7 +115,7 @@ def _held(machine: Machine, shape: Shape) -> str:
 
 
 def _asked(facts: Mapping[str, Any]) -> tuple[Shape, list[Machine]]:
-    return shape_of(_needs(facts["lane"])), list(facts.get("machines") or ())
+    return shape_of_lane(facts["lane"]), list(facts.get("machines") or ())
 
 
 def _workers(count: int) -> str:

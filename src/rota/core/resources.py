@@ -239,6 +239,12 @@ def shape_of(needs: tuple[str, ...]) -> Shape:
     return Shape(tuple(capabilities), amounts, near, seconds)
 
 
+@lru_cache(10_000)
+def shape_of_lane(lane: str) -> Shape:
+    """Return what a lane or a sublane asks of a node."""
+    return shape_of(tuple(lane.partition("/")[2].partition("#")[0].split("+")[1:]))
+
+
 def to_json(amounts: Amounts) -> dict[str, float]:
     """Return amounts as the database compares them: memory in MiB."""
     return {

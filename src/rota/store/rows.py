@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import cache
 from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeVar, get_origin
@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.core.resources import Shape, shape_of, to_public
+from rota.core.resources import shape_of, to_public
 from rota.core.unique import Unique
 from rota.model import Guarantee, Retry
 
@@ -199,12 +199,6 @@ def asked_of(needs: tuple[str, ...]) -> dict[str, Any]:
     return {
         "needs": shape.capabilities, "resources": to_public(shape.amounts), "near": shape.near,
     }  # fmt: skip
-
-
-@lru_cache(10_000)
-def shape_of_lane(lane: str) -> Shape:
-    """Return what a lane or a sublane asks of a node."""
-    return shape_of(split_lane(lane)[1])
 
 
 def share_of(

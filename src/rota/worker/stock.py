@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping
 from time import monotonic
 
 from rota.core import resources
-from rota.core.resources import Amounts, Room, Running, Shape
+from rota.core.resources import Amounts, Room, Running, Shape, shape_of_lane
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.work import Work
-from rota.store.rows import shape_of_lane
 
 _NEVER = float("inf")
 _LATE = 0.01  # seconds after the moment from which on a job may be claimed
