@@ -272,6 +272,18 @@ def said(amounts: Amounts) -> str:
     return ", ".join(f"{name}={said_one(name, units)}" for name, units in sorted(amounts.items()))
 
 
+def said_public(amounts: Mapping[str, float], used: Mapping[str, float] | None = None) -> str:
+    """Return what the API tells for people; with `used`, how much of it: gpu=1/2, memory=0MB/8GB."""
+    units = parse_node(dict(amounts))
+    if used is None:
+        return said(units)
+    held = parse_node(dict(used))
+    return ", ".join(
+        f"{name}={said_one(name, held.get(name, 0))}/{said_one(name, has)}"
+        for name, has in sorted(units.items())
+    )
+
+
 def said_one(name: str, units: int) -> str:
     if name != MEMORY:
         return _written(name, units)

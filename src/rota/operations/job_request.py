@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,7 @@ Resources = Annotated[
     dict[str, float | str],
     Meta(max_length=8, description="memory in bytes or as 2GB; cpu, gpu and others as numbers."),
 ]
+Near = Annotated[str, Meta(pattern="^$|" + NAME_PATTERN)]
 NearPatience = Annotated[float, Meta(ge=0, le=86_400, description="Seconds.")]
 _LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -80,7 +81,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     throttle: _Seconds | None = None
     throttle_keep: ThrottleKeep | None = None
     resources: Resources | None = None
-    near: Name | Literal[""] | None = None
+    near: Near | None = None
     near_patience: NearPatience | None = None
 
     @property
