@@ -120,7 +120,7 @@ class _Families(Collector):
         if stock.shapes or stock.held:
             capacity, used = to_public(stock.capacity), to_public(stock.used)
             yield self._gauges(
-                "rota_resource_capacity", "What this node has for jobs that ask for it; memory in bytes.",
+                "rota_resource_capacity", "What this node has for jobs; memory in bytes.",
                 ["resource"], {(name,): amount for name, amount in capacity.items()},
             )  # fmt: skip
             yield self._gauges(

@@ -1,4 +1,4 @@
-"""Warns of jobs that no live node can fit, when they are submitted. Jobs without resources cost nothing."""
+"""Warns of jobs that no live node can fit, when they are submitted."""
 
 from __future__ import annotations
 

@@ -206,7 +206,8 @@ async def discard_job(
 _LABELS = {
     "task": "Task", "payload": "Payload", "queue": "Queue", "needs": "Needs", "at": "At",
     "delay": "Delay", "priority": "Priority", "max_attempts": "Maximum attempts", "timeout": "Timeout",
-    "guarantee": "Guarantee", "key": "Idempotency key", "tags": "Tags", "resources": "Resources", "near": "Near",
+    "guarantee": "Guarantee", "key": "Idempotency key", "tags": "Tags",
+    "resources": "Resources", "near": "Near",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {
     "task": Fields.text, "payload": Fields.object, "queue": Fields.text, "needs": Fields.words,

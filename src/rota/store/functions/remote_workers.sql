@@ -63,7 +63,7 @@ begin
             return query
                 with wanted as (
                     select e.* from (
-                        select l.lane, n.tasks, most, null::float8 as wait from rota.node as n
+                        select l.lane, n.tasks, most as room, null::float8 as wait from rota.node as n
                         join rota.lane as l on l.namespace = n.namespace collate "C"
                         where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
                           and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
@@ -80,7 +80,7 @@ begin
                         where p.lane = w.lane and p.state = {state.ready} and p.guarantee <> {guarantee.exactly_once} and p.task = any(w.tasks collate "C")
                           and (w.wait is null or p.due_at <= rota.now() - make_interval(secs => w.wait))
                         order by p.rank, p.id
-                        limit w.most
+                        limit w.room
                         for update skip locked
                     ) as p
                     order by p.rank, p.id

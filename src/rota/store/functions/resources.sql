@@ -153,3 +153,54 @@ create or replace function rota.public_amounts(amounts jsonb) returns jsonb lang
     select coalesce(amounts, '{}') || case when amounts ? 'memory'
         then jsonb_build_object('memory', (amounts ->> 'memory')::bigint * 1048576) else '{}' end
 $$;
+
+-- What a submit from plain SQL asks of a node, as needs, with marks for what its task declares. Refuses what can't be stored.
+create or replace function rota.asked_needs(needs text[], resources jsonb, near text, near_patience interval) returns text[]
+    language plpgsql immutable as $$
+declare
+    one record;
+    asked text[];
+    units numeric;
+    step bigint;
+    problem text;
+begin
+    if needs is null and resources is null and near is null then
+        if near_patience is not null then
+            raise exception using errcode = 'RT001', message = 'rota: near_patience needs near';
+        end if;
+        return null;
+    end if;
+    asked := coalesce(needs, '{+}');
+    if resources is null then
+        asked := asked || '='::text;
+    else
+        for one in select e.key, e.value from jsonb_each_text(resources) as e loop
+            units := case
+                when one.key = 'memory' and one.value ~* '^[0-9]+([.][0-9]+)? *[kmgt]?(i?b)?$'
+                    then substring(one.value from '^[0-9.]+')::numeric
+                         * 1024 ^ (position(lower(coalesce(substring(one.value from '[kmgtKMGT]'), '')) in 'kmgt')
+                                   * (one.value ~* '[kmgt]')::int) / 1048576
+                when one.key <> 'memory' and one.value ~ '^[0-9]+([.][0-9]+)?$' then ceil(one.value::numeric * 100) / 100
+            end;
+            if units is null or units <= 0 or one.key !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}$' then
+                raise exception using errcode = 'RT001',
+                    message = format('rota: resources: %s must be above 0: a number, or a size such as 2GB for memory, not %s',
+                                     one.key, coalesce(one.value, 'null'));
+            end if;
+            if one.key = 'memory' then
+                step := 64;
+                while step < units loop
+                    if step * 3 / 2 >= units then
+                        step := step * 3 / 2;
+                    else
+                        step := step * 2;
+                    end if;
+                end loop;
+                units := step;
+            end if;
+            asked := asked || (one.key || '=' || trim_scale(units));
+        end loop;
+    end if;
+    return asked || case when near is null then array['~'] when near = '' then '{}'::text[]
+        else array['~' || near || '=' || coalesce(trim_scale(round(extract(epoch from near_patience)::numeric, 2)), 5)] end;
+end $$;

@@ -353,7 +353,8 @@ create or replace function rota.submit(
     headers jsonb default null, namespace text default 'default',
     unique_while text default null, unique_for interval default null, unique_key text default null,
     unique_conflict text default null, debounce interval default null, debounce_max interval default null,
-    throttle interval default null, throttle_keep text default null
+    throttle interval default null, throttle_keep text default null,
+    resources jsonb default null, near text default null, near_patience interval default null
 ) returns uuid language plpgsql volatile as $$
 declare
     answer record;
@@ -391,7 +392,7 @@ begin
     end if;
     job := (json_strip_nulls(json_build_object(
         'task', task, 'at', at, 'delay', extract(epoch from delay), 'key', key,
-        'priority', priority, 'queue', queue, 'needs', needs, 'max_attempts', max_attempts,
+        'priority', priority, 'queue', queue, 'needs', rota.asked_needs(needs, resources, near, near_patience), 'max_attempts', max_attempts,
         'timeout', extract(epoch from timeout), 'namespace', namespace, 'headers', headers,
         'guarantee', array_position(array[{guarantee.labels}], guarantee), 'unique', wish,
         'payload', null

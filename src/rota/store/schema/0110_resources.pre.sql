@@ -12,3 +12,8 @@ create table rota.reservation (
     since     timestamptz not null default rota.now()
 );
 insert into rota.row_security (table_name, privileges) values ('reservation', 'select, insert, update, delete');
+
+-- What plain SQL may say of it: the function has more parameters now.
+drop function if exists rota.submit(
+    text, jsonb, timestamptz, interval, text, int, text, text[], int, interval, text, jsonb, text, text, interval, text, text,
+    interval, interval, interval, text);
