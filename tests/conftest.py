@@ -42,7 +42,7 @@ _TABLES = (
     "api_token", "login_link", "session", "user_account", "access_role", "login_failure", "login_place",
     "oidc_login",
     "installation", "inbox_message", "inbox", "trigger", "sink", "outbox", "arrival", "sublane", "meter",
-    "place", "allotment", "permit",
+    "place", "allotment", "permit", "reservation",
     "fair_weight", "unique_key", "pool", "flow", "depth", "new_lane", "alert_mark", "maintenance",
     "person", "saved_view", "bulk_change", "share_service", "namespace", "map_member", "map_result",
     "map_chunk",

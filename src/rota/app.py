@@ -170,6 +170,9 @@ class App(Extensions):
         debounce_max: float | timedelta | None = None,
         throttle: float | timedelta | None = None,
         throttle_keep: ThrottleKeep | None = None,
+        resources: Mapping[str, Any] | None = None,
+        near: str | None = None,
+        near_patience: float | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -216,6 +219,10 @@ class App(Extensions):
             debounce_max: seconds after the first submit by which it runs all the same.
             throttle: seconds in which one job is stored; other submits get it back.
             throttle_keep: ``last``: of those others, the last one is kept for the end of the time.
+            resources: what each of its jobs takes of its node: ``memory`` (``"2GB"``), ``cpu``, and
+                amounts of your own. A node never runs more than it has.
+            near: a label of nodes (``rota start --label``) that claim its jobs at once.
+            near_patience: seconds after which other nodes may claim them, too (5).
         """
         checked = TaskOptions.checked(**options)
         if function is not None:

@@ -36,7 +36,10 @@ C = TypeVar("C")
 D = TypeVar("D")
 E = TypeVar("E")
 
-_OPTIONS = ("queue", "needs", "priority", "max_attempts", "timeout", "optional", "name")
+_OPTIONS = (
+    "queue", "needs", "priority", "max_attempts", "timeout", "optional", "name", "resources", "near",
+    "near_patience",
+)  # fmt: skip
 # The steps whose results a part gives: one, or those of a group.
 Outputs: TypeAlias = "Step | list[Outputs]"
 

@@ -23,14 +23,17 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
 from rota.app import App
-from rota.errors import ConfigError, Fatal, JobError
+from rota.context import Context
+from rota.core.resources import MEMORY, said_one
+from rota.errors import ConfigError, Fatal, JobError, OutOfMemory
 from rota.lib import capture
+from rota.lib.cgroups import Group, open_groups
 from rota.model import Retry
 
 __all__ = ["COMMAND_TASK", "CommandFailed", "CommandResult", "enable_commands"]
@@ -82,6 +85,13 @@ class CommandResult(TypedDict):
     stderr: str
 
 
+# What programs say when the system gives them no more memory.
+_NO_MEMORY = re.compile(
+    r"[^\n]*(?:MemoryError|bad_alloc|[Oo]ut of memory|OutOfMemory|[Cc]annot allocate memory|"
+    r"[Mm]emory exhausted|ENOMEM)[^\n]{0,200}"
+)
+
+
 class _Rules(msgspec.Struct, frozen=True):
     """The programs, variables and folders that jobs may use where not everything is allowed."""
 
@@ -116,6 +126,7 @@ def enable_commands(
         return
 
     async def command(
+        ctx: Context,
         argv: list[str] | None = None,
         shell: str | None = None,
         env: dict[str, str] | None = None,
@@ -130,10 +141,18 @@ def enable_commands(
         environment = {**_base_environment(), **(env or {})}
         program = _program(argv, shell, environment, only_given=rules is not None)
         folder = _folder(cwd, environment)
-        watch = await _run(program, environment, folder, stdin, app.settings.kill_grace)
+        with _within(
+            program,
+            environment["PATH"],
+            ctx.job.resources.get("memory"),
+            app.settings.memory_limits,
+        ) as limit:
+            watch = await _run(limit.program, environment, folder, stdin, app.settings.kill_grace)
+            limit.check(watch)
         return _judge(program, watch, exit_codes or {})
 
-    app.task(name=COMMAND_TASK, retry=Retry(never_on=(CommandFailed,)))(command)
+    never = (CommandFailed, OutOfMemory)
+    app.task(name=COMMAND_TASK, retry=Retry(never_on=never))(command)
 
 
 def _rules(
@@ -260,6 +279,53 @@ async def _start(program: list[str], environment: dict[str, str], folder: str, f
     except ValueError as error:  # a NUL, or a name of a variable with =
         raise Fatal(f"{program[0]!r} can't be started: {error}") from None
     return watch
+
+
+class _Limit:
+    """The memory that a program may use. `program`: how it is started, so that it stays within that."""
+
+    def __init__(self, program: list[str], memory: float | None, group: Group | None) -> None:
+        self.program = program
+        self._memory = memory
+        self._group = group
+        if memory is None:
+            return
+        if group is not None:
+            group.limit(int(memory) >> 20)
+            enter, what = 'echo $$ > "$0"', str(group.folder / "cgroup.procs")
+        else:
+            enter, what = 'ulimit -d "$0"', str(int(memory) // 1024)
+        # Set by a shell that then becomes the program: nothing of it runs without the limit.
+        self.program = ["/bin/sh", "-c", f'{enter} && exec "$@"', what, *program]
+
+    def check(self, watch: _Watch) -> None:
+        """Raise OutOfMemory if the program has failed for the lack of memory."""
+        if self._memory is None or watch.exit_code == 0:
+            return
+        limit = f"it asked for {said_one(MEMORY, int(self._memory) >> 20)} of memory"
+        if self._group is not None:
+            if self._group.was_over():
+                peak = self._group.peak()
+                used = f" ({said_one(MEMORY, peak >> 20)})" if peak is not None else ""
+                raise OutOfMemory(f"{limit}, and used more{used}: it was killed by the system")
+        elif said := _NO_MEMORY.search(watch.stderr.text()):
+            raise OutOfMemory(f"{limit}, and failed when it asked for more: {said[0]}")
+
+
+@contextlib.contextmanager
+def _within(program: list[str], path: str, memory: float | None, limits: str) -> Iterator[_Limit]:
+    if memory is None or limits == "none" or os.name != "posix":
+        yield _Limit(program, None, None)
+        return
+    if "/" not in program[0] and shutil.which(program[0], path=path) is None:
+        raise _not_started(program[0], "there is no such program on this worker", 127)
+    groups = open_groups() if limits in ("auto", "cgroup") else None
+    group = groups.make() if groups is not None else None
+    try:
+        yield _Limit(program, memory, group)
+    finally:
+        if group is not None:
+            group.remove()
 
 
 def _not_started(program: str, reason: str, code: int) -> CommandFailed:

@@ -27,10 +27,12 @@ _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 _BOUNDS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     (("heartbeat shard_lease poll connect_timeout read_max_lag statement_timeout request_timeout "
      "session_hours link_minutes log_lines_per_second"), lambda value: value > 0, "above 0"),
-    ("grace kill_grace log_bytes max_run_time lag_after", lambda value: value >= 0, "0 or more"),
+    ("grace kill_grace log_bytes max_run_time lag_after resource_patience",
+     lambda value: value >= 0, "0 or more"),
     (("concurrency processes threads max_crashes max_payload_bytes max_payload_depth "
      "max_result_bytes retention_days log_days ledger_days dead_letter_days max_body_bytes "
-     "max_connections max_connections_per_address audit_days"), lambda value: value >= 1, "at least 1"),
+     "max_connections max_connections_per_address audit_days child_max_jobs"),
+     lambda value: value >= 1, "at least 1"),
     ("missed_heartbeats", lambda value: value >= 2,
      "at least 2 (with 1, a heartbeat that is a moment late makes a healthy node dead)"),
     ("pool_size", lambda value: value >= 2, "at least 2 (one to claim, one to finish)"),
@@ -135,6 +137,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int = 100  # coroutines at a time
     processes: int = msgspec.field(default_factory=lambda: os.cpu_count() or 2)
     threads: int = 16
+    # What a node has for jobs that ask: {"gpu": 2} in code, gpu=2,memory=16GB in the environment. Memory
+    # and CPU that are not named are those of the container or the machine.
+    resources: Any = None
+    resource_patience: float = (
+        30.0  # for so long a job may fit nowhere; then a node makes room for it
+    )
+    # How children and programs are kept within the memory of their job.
+    memory_limits: Literal["auto", "cgroup", "rlimit", "none"] = "auto"
+    child_max_jobs: int | None = None  # after so many jobs a child process is replaced
+    child_max_memory: str | None = None  # and after a job that left it larger than this: 500MB
     prefetch: int = 2000  # claimed ahead of a free slot, at the very most
     grace: float = 30.0  # what a shutdown leaves running jobs to end by themselves
     kill_grace: float = 5.0  # between asking a handler to stop and making it stop

@@ -17,6 +17,7 @@ import msgspec
 
 from rota.core.keys import Rate, check_most
 from rota.core.rank import due_of
+from rota.core.resources import shape_of_lane, to_public
 from rota.errors import ConfigError, OnceNotKept, StoreUnavailable
 from rota.lib.capture import storable
 from rota.lifecycle import State
@@ -60,10 +61,16 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, Any] = {}
     # The moment, or the rank and the priority that it follows from: most handlers don't ask.
     _due: datetime | tuple[int, int] | None = None
+    _lane: str = ""
 
     @property
     def due_at(self) -> datetime | None:
         return due_of(*self._due) if isinstance(self._due, tuple) else self._due
+
+    @property
+    def resources(self) -> dict[str, float]:
+        """What the job takes of its node; memory in bytes."""
+        return to_public(shape_of_lane(self._lane).amounts)
 
     @classmethod
     def of(cls, work: Any) -> JobInfo:
@@ -73,7 +80,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
             id=work.id, task=work.task, attempt=work.attempt, max_attempts=work.max_attempts,
             token=work.token, key=work.key,
             headers=msgspec.json.decode(work.headers) if work.headers else {},
-            _due=work.due_at if rank is None else (rank, work.priority),
+            _due=work.due_at if rank is None else (rank, work.priority), _lane=work.lane,
         )  # fmt: skip
 
     def __repr__(self) -> str:

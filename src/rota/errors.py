@@ -326,6 +326,10 @@ class ProcessDied(JobError):
     """Raised when the child process of an attempt died while its handler ran."""
 
 
+class OutOfMemory(JobError, MemoryError):
+    """A job used more memory than it asked for by its `resources`."""
+
+
 class JobStopped(BaseException):
     """Raised inside a plain function that timed out or was cancelled, so that it can clean up.
 

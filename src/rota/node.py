@@ -9,13 +9,14 @@ import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import monotonic
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 from uuid import UUID
 
 import rota
 from rota.app import App
 from rota.config import Settings, check_name
 from rota.core.durations import format_duration
+from rota.core.resources import check_label, to_json
 from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import unit
 from rota.lib.installed import check_installation
@@ -25,6 +26,7 @@ from rota.operations.recovery import check_identity
 from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
+from rota.runtime.machine import resources_of_node
 from rota.runtime.stopping import Stoppable
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
@@ -72,6 +74,8 @@ class Node(Stoppable):
         queues: the queues it serves; none named: all. As a mapping, with how many jobs of a queue
             it has at a time: ``{"heavy": 2, "default": None}``.
         capabilities: what its jobs may need (``gpu``).
+        labels: what jobs may be near to (``model7``).
+        resources: what it has for jobs that ask for it, as ``{"gpu": 2}``, beside the setting.
         coordination: who shares the shards out among schedulers; if not given, the setting
             `coordination` says, and PostgreSQL otherwise.
         server: what its role ``server`` is, `rota.server.serving.Server(app)`.
@@ -89,6 +93,8 @@ class Node(Stoppable):
         coordination: Coordination | None = None,
         server: ServerRole | None = None,
         relay: ServerRole | None = None,
+        labels: Sequence[str] = (),
+        resources: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.app = app
@@ -96,7 +102,11 @@ class Node(Stoppable):
         self.relay = relay
         self._coordination = coordination
         self.roles = _checked_roles(roles, server, relay)
-        self._served = ServedQueues(_checked_queues(queues), capabilities)
+        self._served = ServedQueues(
+            _checked_queues(queues), capabilities,
+            resources_of_node(self.settings, resources) if "worker" in self.roles else {},
+            [check_label(label) for label in labels],
+        )  # fmt: skip
         for capability in capabilities:
             check_name("capability", capability)
         self._undo = contextlib.AsyncExitStack()  # what stop() has to do, last begun first
@@ -240,6 +250,8 @@ class Node(Stoppable):
             capabilities=tuple(sorted(self._served.capabilities)),
             tasks=tuple(role.worker.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
+            resources=to_json(self._served.resources) if role else None,
+            labels=tuple(sorted(self._served.labels)),
             heartbeat_timeouts=heartbeat_timeouts(self.app.tasks) if role else {},
             release=role.release if role else None,
         )

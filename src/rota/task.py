@@ -36,6 +36,7 @@ from rota.core.keys import (
     check_source,
     key_from,
 )
+from rota.core.resources import check_near, demands, parse_job
 from rota.core.signature import VERSION, Signature
 from rota.core.unique import (
     ThrottleKeep,
@@ -96,6 +97,11 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     debounce_max: float | timedelta | None = None
     throttle: float | timedelta | None = None
     throttle_keep: ThrottleKeep | None = None
+    resources: Mapping[str, Any] | None = None
+    near: str | None = None
+    near_patience: float | None = None
+    # What its jobs ask of a worker, as it is stored: needs, resources and nearness.
+    demands: tuple[str, ...] = ()
 
     @classmethod
     def checked(cls, **given: Any) -> TaskOptions:
@@ -108,6 +114,15 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             given["rate"] = Rate.parse(given["rate"], burst)
         elif burst is not None:
             raise ConfigError("rate_burst needs a rate")
+        given["demands"] = given["needs"]
+        if given.get("resources") is not None or given.get("near") is not None:
+            near, patience = given.get("near"), given.get("near_patience")
+            check_near(near, patience)
+            given["demands"] = demands(
+                given["needs"], given.get("resources"), near, patience, ()
+            )  # fmt: skip
+        elif given.get("near_patience") is not None:
+            raise ConfigError("near_patience needs near")
         return cls(**given)
 
     def __post_init__(self) -> None:
@@ -164,6 +179,9 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     connection: Any = None
     block: bool = False
     block_timeout: float | None = None
+    resources: Mapping[str, Any] | None = None
+    near: str | None = None
+    near_patience: float | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> SubmitOptions:
@@ -195,6 +213,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_name("tag", tag)
         if self.max_attempts is not None and not _is_whole(self.max_attempts, range(1, 32_001)):
             raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
+        check_demands(self)
         _check_timeout(self)
         silence = self.heartbeat_timeout
         if silence is not None and not is_heartbeat_timeout(silence):
@@ -228,6 +247,15 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             not isinstance(self.delay, int | float) or not 0 <= self.delay <= 3_155_760_000
         ):
             raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
+
+
+def check_demands(options: Any) -> None:
+    """Check the resources and the nearness of a submit or a step."""
+    if options.resources is not None:
+        parse_job(options.resources)
+    check_near(options.near, options.near_patience)
+    if options.near_patience is not None and not options.near:
+        raise InvalidArguments("near_patience needs near")
 
 
 def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
@@ -476,6 +504,9 @@ class Task(BoundTask[P, R]):
         connection: Any = None,
         block: bool = False,
         block_timeout: float | timedelta | None = None,
+        resources: Mapping[str, Any] | None = None,
+        near: str | None = None,
+        near_patience: float | None = None,
     ) -> BoundTask[P, R]:
         """Return the task with other options for its submits.
 
@@ -505,6 +536,9 @@ class Task(BoundTask[P, R]):
             connection: your own open transaction; the job exists if and only if it commits.
             block: wait while the queue is full, instead of raising `QueueFull`.
             block_timeout: seconds to wait at most; then `QueueFull` is raised.
+            resources: what it takes of its node, as ``{"memory": "2GB", "gpu": 1}``.
+            near: a label of the nodes that claim it at once.
+            near_patience: seconds after which other nodes may claim it, too (5).
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
@@ -513,7 +547,8 @@ class Task(BoundTask[P, R]):
             fairness_key=fairness_key, order_key=order_key, unique=unique, unique_key=unique_key,
             unique_conflict=unique_conflict, debounce=debounce, debounce_max=debounce_max,
             throttle=throttle, throttle_keep=throttle_keep, connection=connection, block=block,
-            block_timeout=block_timeout,
+            block_timeout=block_timeout, resources=resources, near=near,
+            near_patience=near_patience,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
 

@@ -27,7 +27,7 @@ from rota.task import P, R, Task
 
 _OPTIONS = (
     "after", "rule", "when", "name", "tolerate", "optional", "queue", "needs", "priority",
-    "max_attempts", "timeout",
+    "max_attempts", "timeout", "resources", "near", "near_patience",
 )  # fmt: skip
 _COMPUTED_KEYS = ("concurrency_key", "order_key")  # where a job is submitted
 
@@ -466,6 +466,7 @@ def task_defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:
     return {
         "queue": own.queue, "needs": own.needs, "priority": own.priority, "timeout": own.timeout,
         "max_attempts": own.retry.max_attempts, "guarantee": own.guarantee.label,
+        "resources": own.resources, "near": own.near, "near_patience": own.near_patience,
     }  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from rota.cli.output import state, table
 from rota.cli.session import Session, callback, command
 from rota.cli.times import relative
 from rota.core.durations import format_duration
+from rota.core.resources import said_public
 from rota.errors import ConfigError, NotFound
 from rota.model import ShardStatus, Takeover
 
@@ -33,13 +34,15 @@ def list_nodes(
     found = session.run(session.app.nodes.list(ended=ended))
     session.screen.listing(
         found, "No node is alive. Start one: rota dev, or rota start module:app",
-        ("name", "state", "roles", "queues", "running", "slots", "idle", "load", "shards",
+        ("name", "state", "roles", "queues", "resources", "running", "slots", "idle", "load", "shards",
          "heartbeat", "started", "version"),
         (
             (
                 node.name, state(node.state),
                 ", ".join(node.roles) + (" (http)" if node.remote else ""),
-                "+".join((", ".join(node.queues) or "all", *node.capabilities)),
+                "+".join((", ".join(node.queues) or "all", *node.capabilities))
+                + "".join(f" ~{label}" for label in node.labels),
+                said_public(node.resources, node.used) or "-",
                 f"{node.running:,}", f"{node.slots:,}",
                 "-" if node.idle_slots is None else f"{node.idle_slots:,}",
                 "-" if node.load is None else f"{node.load:.0%}",

@@ -17,6 +17,7 @@ from rota.cli.output import Screen, facts, first_line, plain, pretty, state, tab
 from rota.cli.session import Session, command, make_group
 from rota.cli.times import relative
 from rota.core.durations import format_duration
+from rota.core.resources import said_public
 from rota.errors import RotaError
 from rota.model import Attempt, Failure, Job, OutcomeKind, State
 
@@ -137,6 +138,8 @@ def _facts(job: Job, now: datetime) -> Table:
     return facts(
         {
             "queue": "+".join((job.queue, *job.needs)),
+            "resources": said_public(job.resources) or None,
+            "near": job.near,
             "priority": job.priority or None,
             "guarantee": job.guarantee,
             "attempt": f"{job.attempt} of {job.max_attempts}",

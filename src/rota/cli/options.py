@@ -69,6 +69,11 @@ Tags = Annotated[list[str] | None, option("Tag to find it by. Repeatable.", "--t
 Need = Annotated[
     list[str] | None, option("Capability that a worker must have. Repeatable.", "--need")
 ]
+ResourceOption = Annotated[
+    list[str] | None,
+    option("What it takes of its node, such as memory=2GB or gpu=1. Repeatable.", "--resource",
+           metavar="NAME=AMOUNT"),
+]  # fmt: skip
 Priority = Annotated[
     int | None,
     option("Priority: higher goes first; a point is worth a minute of waiting."),

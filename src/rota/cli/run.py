@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -14,6 +14,7 @@ from rota.cli.loading import find_reference
 from rota.cli.options import argument, given, option
 from rota.cli.session import Session
 from rota.commands import enable_commands
+from rota.core.resources import parse_pairs
 from rota.errors import ConfigError
 from rota.lib.redaction import secrets_of
 from rota.store.changes import act_as, local_actor
@@ -77,6 +78,15 @@ def start(
     capability: Annotated[
         list[str] | None, option("Capability of this node, such as gpu. Repeatable.")
     ] = None,
+    resource: Annotated[
+        list[str] | None,
+        option("What this node has for jobs that ask for it, such as gpu=2 or memory=16GB. Repeatable. "
+               "(default: ROTA_RESOURCES; memory and cpu of the container or the machine)",
+               metavar="NAME=AMOUNT"),
+    ] = None,
+    label: Annotated[
+        list[str] | None, option("Label of this node, which jobs may be near to. Repeatable.")
+    ] = None,
     concurrency: Annotated[
         int | None, option("Maximum number of coroutines at a time.", min=1)
     ] = None,
@@ -123,7 +133,15 @@ def start(
     queues = dict(_parse_queue(text) for text in queue or [])
     act_as(local_actor("python"))
     if by_broker:
-        _run_by_broker(session, app, queues, capability or [], log_fields)
+        _run_by_broker(
+            session,
+            app,
+            queues,
+            capability or [],
+            label or [],
+            parse_pairs(resource or []),
+            log_fields,
+        )
         return
 
     async def run() -> None:
@@ -143,7 +161,10 @@ def start(
             from rota.cli.supervised import SupervisedNode
 
             kind = SupervisedNode
-        node = kind(app, roles, queues, capability or [], server=server, relay=relay)
+        node = kind(
+            app, roles, queues, capability or [], server=server, relay=relay, labels=label or [],
+            resources=parse_pairs(resource or []),
+        )  # fmt: skip
         log_fields.node = lambda: node.id
         await node.run()
 
@@ -152,7 +173,7 @@ def start(
 
 def _run_by_broker(
     session: Session, app: App, queues: dict[str, int | None], capabilities: Sequence[str],
-    log_fields: logs.LogFields,
+    labels: Sequence[str], resources: Mapping[str, str], log_fields: logs.LogFields,
 ) -> None:  # fmt: skip
     """Run a worker that takes its jobs from a broker."""
     from rota.cli.dispatched import LoggedDispatchedNode
@@ -163,7 +184,9 @@ def _run_by_broker(
         )
 
     async def run() -> None:
-        node = LoggedDispatchedNode(app, list(queues), capabilities)
+        node = LoggedDispatchedNode(
+            app, list(queues), capabilities, labels=labels, resources=resources
+        )
         log_fields.node = lambda: node.id
         await node.run()
 

@@ -19,6 +19,7 @@ from rota.cli.options import argument, duration, moment, option
 from rota.cli.output import Screen, pretty
 from rota.cli.session import Session, command
 from rota.cli.times import When
+from rota.core.resources import parse_pairs
 from rota.handle import JobFailed, JobHandle
 from rota.lib.display import draw_bar, terminal_bars
 from rota.model import Job, State
@@ -43,6 +44,11 @@ def submit(
     priority: options.Priority = None,
     queue: Annotated[str | None, option("Queue of the job.")] = None,
     need: options.Need = None,
+    resource: options.ResourceOption = None,
+    near: Annotated[str | None, option("Label of the nodes that claim it at once.")] = None,
+    near_patience: Annotated[
+        float | None, duration("Time after which other nodes may claim it, too: 5s, 1m.")
+    ] = None,
     tag: options.Tags = None,
     max_attempts: options.MaxAttempts = None,
     timeout: options.Timeout = None,
@@ -74,6 +80,8 @@ def submit(
             unique_key=unique_key, unique_conflict=unique_conflict, debounce=debounce,
             debounce_max=debounce_max, throttle=throttle, throttle_keep=throttle_keep,
             block=block, block_timeout=block_timeout,
+            resources=parse_pairs(resource) if resource else None, near=near,
+            near_patience=near_patience,
         )
     )  # fmt: skip
     if wait:

@@ -11,6 +11,7 @@ from rota.cli.options import argument, option
 from rota.cli.output import facts, first_line, pretty, table
 from rota.cli.session import Session, callback, command
 from rota.core.durations import format_duration
+from rota.core.resources import said_public
 from rota.model import TaskInfo
 from rota.operations.statistics import WITHIN
 
@@ -76,7 +77,8 @@ def stats(
 def _facts(task: TaskInfo) -> dict[str, Any]:
     return {
         "task": task.name, "about": first_line(task.description) or None, "queue": task.queue,
-        "needs": ", ".join(task.needs) or None, "guarantee": task.guarantee,
+        "needs": ", ".join(task.needs) or None,
+        "resources": said_public(task.resources) or None, "near": task.near, "guarantee": task.guarantee,
         "attempts": f"{task.max_attempts:,}",
         "timeout": None if task.timeout is None else format_duration(task.timeout),
         "version": task.version if task.version > 1 else None, "workers": f"{task.workers:,}",

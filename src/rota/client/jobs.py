@@ -52,7 +52,8 @@ class Jobs(Resource[C]):
         unique_conflict: UniqueConflict | None = None, debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None, throttle: float | timedelta | None = None,
         throttle_keep: ThrottleKeep | None = None, block: bool = False,
-        block_timeout: float | None = None,
+        block_timeout: float | None = None, resources: Mapping[str, float | str] | None = None,
+        near: str | None = None, near_patience: float | None = None,
     ) -> Exchange[Accepted]:  # fmt: skip
         """Store a job. It is committed when this returns.
 
@@ -72,6 +73,7 @@ class Jobs(Resource[C]):
                 "key": key or bulk.new_key(), "unique": unique, "unique_key": unique_key,
                 "unique_conflict": unique_conflict, "debounce": debounce,
                 "debounce_max": debounce_max, "throttle": throttle, "throttle_keep": throttle_keep,
+                "resources": resources, "near": near, "near_patience": near_patience,
             }
         )  # fmt: skip
         patience = Patience(block_timeout) if block else None

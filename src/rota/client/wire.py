@@ -102,6 +102,9 @@ class NewJobDict(TypedDict, total=False):
     debounce_max: float | timedelta
     throttle: float | timedelta
     throttle_keep: ThrottleKeep
+    resources: Mapping[str, float | str]
+    near: str
+    near_patience: float
 
 
 class LineRefused(msgspec.Struct, frozen=True):

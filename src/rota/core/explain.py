@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.core.durations import format_duration
+from rota.core.explain_room import explain_room, explain_unfit
 from rota.core.remedies import remedies_of
 from rota.core.time.plan import REASONS
 from rota.model import Guarantee, Remedy, State
@@ -114,6 +115,8 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
         return Explanation("about_to_start", f"It is due in {_span(due - now)}, and released.")
     if (limited := _limited(facts)) is not None:
         return limited
+    if "=" in facts["lane"] and (room := explain_room(facts)) is not None:
+        return Explanation(*room)
     servers = _knowing(_servers(facts))
     slots = sum(server["slots"] for server in servers)
     running = sum(server["running"] for server in servers)
@@ -189,6 +192,8 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
             "no_worker", "No worker is alive; start one with `rota start module:app --role worker`."
         )
     if not servers:
+        if (unfit := explain_unfit(facts)) is not None:
+            return Explanation(*unfit)
         return Explanation(
             "no_worker_for_lane",
             f"No live worker serves lane `{lane}`: {_others(facts['workers'])} "

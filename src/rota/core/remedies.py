@@ -40,6 +40,16 @@ def _busy(facts: Facts) -> list[Remedy]:
     return [_queue(facts), Remedy("show_cluster", "", "Cluster")]
 
 
+def _for_room(facts: Facts) -> list[Remedy]:
+    """What holds the resources that it waits for."""
+    holders = [holder for machine in facts.get("machines") or () for holder in machine.holders]
+    return [
+        Remedy("show_cluster", "", "Cluster"),
+        *(Remedy("show_job", each.id, f"Holder …{each.id[-8:]}") for each in holders[:_NAMED]),
+        _queue(facts),
+    ]
+
+
 def _waiting_for_retry(facts: Facts) -> list[Remedy]:
     return [Remedy("retry_job", str(facts["id"]), "Retry now")]
 
@@ -105,7 +115,7 @@ _BY_CODE: Mapping[str, Callable[[Facts], list[Remedy]]] = {
     "waiting_for_retry": _waiting_for_retry, "not_due": _not_due, "debounced": _not_due,
     "throttled": _not_due, "waiting_for_order": _ordered, "rate_reached": _limited,
     "limit_reached": _limited, "node_lost": _node, "running": _node, "stopping": _node,
-    "waiting_for_limit": _node,
+    "waiting_for_limit": _node, "waiting_for_resources": _for_room,
     "waiting": _waiting, "failed": _failed, "succeeded": _ended, "cancelled": _ended,
     "skipped": _ended,
 }  # fmt: skip

@@ -81,6 +81,7 @@ class DurableFunction(Task[P, R]):
         step = StepDefinition(
             name=self.name, task=self.name, arguments=arguments, queue=own.queue, needs=own.needs,
             priority=own.priority, timeout=own.timeout, max_attempts=own.retry.max_attempts,
+            resources=own.resources, near=own.near, near_patience=own.near_patience,
         )  # fmt: skip
         return Graph(
             Definition(

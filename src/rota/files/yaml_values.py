@@ -52,6 +52,13 @@ def names(value: Value) -> tuple[str, ...] | None:
     return tuple(text for each in value.items() if (text := each.text()) is not None)
 
 
+def mapping(value: Value) -> dict[str, Any]:
+    if not value.is_mapping:
+        raise ConfigError("must be a mapping such as {memory: 2GB, gpu: 1}")
+    found: dict[str, Any] = value.data()
+    return found
+
+
 def once(found: Sequence[tuple[Source, str, Value]]) -> Iterable[tuple[Source, str, Value]]:
     first: dict[str, Value] = {}
     for source, name, value in found:
@@ -94,4 +101,5 @@ def option(value: Value, name: str) -> Any:
 OPTION_READERS: dict[str, Callable[[Value], Any]] = {
     "queue": Value.text, "priority": whole, "needs": names, "timeout": duration,
     "heartbeat_timeout": duration, "max_attempts": whole, "tags": names,
+    "resources": mapping, "near": Value.text, "near_patience": duration,
 }  # fmt: skip

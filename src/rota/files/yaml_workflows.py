@@ -32,7 +32,9 @@ from rota.files.yaml_values import boolean, converted, duration, names, once, op
 from rota.model import GuaranteeName
 from rota.workflow import share_of
 
-_STEP_OPTIONS = ("queue", "needs", "priority", "max_attempts", "timeout")
+_STEP_OPTIONS = (
+    "queue", "needs", "priority", "max_attempts", "timeout", "resources", "near", "near_patience",
+)  # fmt: skip
 _REFERENCES: dict[str, tuple[str, ...]] = {
     STEP: (STEP, "path"), RESULTS: (RESULTS, "path"), INPUT: (INPUT, "path", "optional"),
     VALUE: (VALUE,),

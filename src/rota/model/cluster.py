@@ -35,6 +35,10 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     remote: bool = False  # a worker over HTTP
     wish: str | None = None  # what it was asked to do: drain, stop
     coordinator: str | None = None  # who shares the shards out, for a scheduler; None: PostgreSQL
+    resources: dict[str, float] = {}  # what it has for jobs that ask for it; memory in bytes
+    used: dict[str, float] = {}  # of that, what its jobs hold, as it told last
+    labels: tuple[str, ...] = ()  # what jobs may be near to
+    reserved: str | None = None  # the lane of a large job that it makes room for
     coordinator_fault: str | None = None  # why the coordinator doesn't answer; None: it does
 
 

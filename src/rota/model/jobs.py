@@ -186,6 +186,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Sequence[Attempt]
     run_id: UUID | None = None  # of the workflow's run whose step it is
     step: int | None = None
+    resources: dict[str, float] = {}  # what it takes of its node; memory in bytes
+    near: str | None = None  # the label of the nodes that may claim it at once
 
     def bar(self) -> Bar:
         """Return how far it has come, as its handler reported."""
@@ -240,6 +242,8 @@ class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
     schedule_id: UUID | None
     error_type: str | None
     error_message: str | None  # its beginning
+    resources: dict[str, float] = {}  # what it takes of its node; memory in bytes
+    near: str | None = None
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -352,3 +356,5 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
     description: str = ""
     arguments: dict[str, Any] | None = None
     returns: dict[str, Any] | None = None
+    resources: dict[str, float] = {}  # what each of its jobs takes of its node; memory in bytes
+    near: str | None = None  # the label of the nodes that may claim them at once

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
+from rota.core.resources import to_public
 from rota.observe.counters import BUCKETS, LAG_BUCKETS, Tally
 from rota.observe.stats import Stats, Values
 from rota.store.database import Database
@@ -115,6 +116,17 @@ class _Families(Collector):
             return
         slots = role.worker.slots
         yield _gauge("rota_slots", "Jobs that this node can run at a time.", slots.capacity())
+        stock = role.worker.stock
+        if stock.shapes or stock.held:
+            capacity, used = to_public(stock.capacity), to_public(stock.used)
+            yield self._gauges(
+                "rota_resource_capacity", "What this node has for jobs; memory in bytes.",
+                ["resource"], {(name,): amount for name, amount in capacity.items()},
+            )  # fmt: skip
+            yield self._gauges(
+                "rota_resource_used", "What jobs hold of it.", ["resource"],
+                {(name,): amount for name, amount in used.items()},
+            )  # fmt: skip
         yield _gauge("rota_slots_busy", "Jobs that run here.", slots.count_running())
         outcomes, refused = role.outcomes, role.refused()
         yield _counter("rota_claims", "Batches that this node claimed.", outcomes.claims)

@@ -13,12 +13,13 @@ from msgspec import Meta
 
 from rota.config import check_name, check_open_task
 from rota.core.payloads import Limits, check_payload, encode_payload
+from rota.core.resources import demands
 from rota.core.unique import ThrottleKeep, Unique, UniqueConflict, UniqueScope
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
 from rota.submission import HEADER_LIMITS
-from rota.task import HEARTBEAT_TIMEOUT, SubmitOptions, Task
+from rota.task import HEARTBEAT_TIMEOUT, SubmitOptions, Task, check_demands
 
 NAME_PATTERN = "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
@@ -32,6 +33,12 @@ _HeartbeatTimeout = Annotated[
 ]
 _Key = Annotated[str, Meta(min_length=1, max_length=255, description="As Idempotency-Key.")]
 
+Resources = Annotated[
+    dict[str, float | str],
+    Meta(max_length=8, description="memory in bytes or as 2GB; cpu, gpu and others as numbers."),
+]
+Near = Annotated[str, Meta(pattern="^$|" + NAME_PATTERN)]
+NearPatience = Annotated[float, Meta(ge=0, le=86_400, description="Seconds.")]
 _LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 
 _Seconds = Annotated[float, Meta(ge=0.001, le=3_155_760_000, description="Seconds.")]
@@ -73,6 +80,9 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     debounce_max: _Seconds | None = None
     throttle: _Seconds | None = None
     throttle_keep: ThrottleKeep | None = None
+    resources: Resources | None = None
+    near: Near | None = None
+    near_patience: NearPatience | None = None
 
     @property
     def name(self) -> str:
@@ -124,6 +134,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 raise InvalidArguments(f"{field}: holds a NUL character, which can't be stored")
         for name in (*(self.needs or ()), *self.tags):
             known_name(name)
+        check_demands(self)
         if HEARTBEAT_TIMEOUT in (self.headers or {}):
             raise InvalidArguments("headers: heartbeat_timeout is a field of its own")
 
@@ -137,7 +148,10 @@ def build_job(
     needs = options.needs
     job = NewJob(
         id=id, namespace=namespace, task=name, payload=payload, queue=options.queue,
-        needs=None if needs is None else tuple(needs), priority=options.priority,
+        needs=demands(
+            needs, options.resources, options.near, options.near_patience,
+            None if task is None else task.options_.demands,
+        ), priority=options.priority,
         max_attempts=options.max_attempts, timeout=options.timeout, at=options.at,
         delay=options.delay, key=options.key, concurrency_key=options.concurrency_key,
         fairness_key=options.fairness_key, order_key=options.order_key,
@@ -148,8 +162,6 @@ def build_job(
         job.guarantee = int(own.guarantee)
         if job.queue is None:
             job.queue = own.queue
-        if job.needs is None:
-            job.needs = own.needs
         if job.priority is None:
             job.priority = own.priority
         if job.max_attempts is None:

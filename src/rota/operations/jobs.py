@@ -342,4 +342,8 @@ class Jobs(Operations):
             facts["permits"] = await (await self._rota.store()).explain_permits(
                 self._namespace, facts["id"]
             )
+        if "=" in facts["lane"]:
+            facts |= await (await self._rota.store()).explain_resources(
+                self._namespace, facts["lane"]
+            )
         return explain(facts, self._rota.settings.max_run_time)

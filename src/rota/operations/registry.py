@@ -10,6 +10,7 @@ from rota.core.signature import Signature
 from rota.errors import NotFound
 from rota.model import Guarantee, TaskInfo
 from rota.operations.base import Operations
+from rota.store.rows import asked_of
 
 _signature = msgspec.json.Decoder(Signature).decode
 
@@ -37,7 +38,7 @@ class Registry(Operations):
 def _info(row: Any) -> TaskInfo:
     signature = _signature(row["signature"]) if row["signature"] else Signature()
     return TaskInfo(
-        name=row["name"], queue=row["queue"], needs=tuple(row["needs"]), priority=row["priority"],
+        name=row["name"], queue=row["queue"], **asked_of(tuple(row["needs"])), priority=row["priority"],
         guarantee=Guarantee(row["guarantee"]).label, max_attempts=row["max_attempts"],
         timeout=row["timeout"], registered_at=row["registered_at"], workers=row["workers"],
         version=signature.version, description=signature.description, arguments=signature.schema,

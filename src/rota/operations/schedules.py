@@ -14,6 +14,7 @@ import msgspec
 from rota.config import check_open_task
 from rota.core.declarations import Verdict
 from rota.core.payloads import encode_payload
+from rota.core.resources import demands
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec
@@ -146,7 +147,7 @@ class Schedules(ScheduleForecasts):
             )  # fmt: skip
         elif task is not None:
             own = task.options_
-            defaults = TaskDefaults(own.queue, own.needs, own.priority, int(own.guarantee),
+            defaults = TaskDefaults(own.queue, own.demands, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip
         else:
             encode_payload(spec.payload or {}, self._rota.limits, spec.task)
@@ -157,6 +158,10 @@ class Schedules(ScheduleForecasts):
             for name in spec.options
             if name in TaskDefaults.__struct_fields__
         }
+        if (asked := demands(
+            checked.needs, checked.resources, checked.near, checked.near_patience, defaults.needs
+        )) is not None:  # fmt: skip
+            chosen["needs"] = asked
         return msgspec.structs.replace(defaults, **chosen)
 
     async def pause(self, name: str, *, until: datetime | None = None) -> ScheduleStatus:

@@ -21,6 +21,7 @@ from rota.lib.sync_bridge import sync_bridge
 from rota.model import Accepted
 from rota.operations.job_request import JobRequest, build_job, check_guarantee, give_keys
 from rota.operations.room import submit_when_there_is_room
+from rota.operations.room_warnings import RoomWarnings
 from rota.store.bulk import BulkStore
 from rota.store.drivers import (
     ask_encrypted,
@@ -54,6 +55,7 @@ class Submissions:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.admit: Admit | None = None
+        self._room = RoomWarnings()
         self.hooks: Sequence[SubmitHook] = ()  # of the app: see `App.on_submit`
 
     @property
@@ -107,6 +109,9 @@ class Submissions:
         raise_refused(job, answer)
         if warnings:
             await self.note_unknown(job.task, answer.id)
+        if job.needs:
+            read = (await self._rota.store()).explain_resources
+            warnings += await self._room.about(read, job.namespace, job.queue, job.needs)
         return Accepted(answer.id, job.task, answer.existed, warnings, answer.stood_for)
 
     async def _store_one(self, job: NewJob) -> Submitted:

@@ -51,6 +51,8 @@ class NodeProfile(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
     slots: int
     heartbeat_timeouts: Mapping[str, float] = {}
+    resources: Mapping[str, float] | None = None  # as the database compares them; None: no worker
+    labels: tuple[str, ...] = ()
     release: str | None = None  # the hash of its tasks' signatures; None: it has no tasks
 
 
@@ -238,6 +240,11 @@ class Heartbeat(Lease):
             timeouts = msgspec.json.encode(profile.heartbeat_timeouts).decode()
             await self._database.fetch_on(
                 connection, "note_heartbeat_timeouts", self.node_id, timeouts
+            )
+        if profile.resources is not None:
+            resources = msgspec.json.encode(profile.resources).decode()
+            await self._database.fetch_on(
+                connection, "note_resources", self.node_id, resources, profile.labels
             )
         if profile.release is not None:
             await self._database.fetch_on(connection, "note_release", self.node_id, profile.release)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from rota.core.resources import Amounts, Shape, fits, shape_of
 from rota.store.rows import split_lane
 from rota.store.work import WorkStore
 
@@ -15,14 +16,30 @@ class ServedQueues:
     A queue may have a limit: how many of its jobs this worker has at a time.
     """
 
-    def __init__(self, queues: Mapping[str, int | None], capabilities: Sequence[str]) -> None:
+    def __init__(
+        self, queues: Mapping[str, int | None], capabilities: Sequence[str],
+        resources: Amounts | None = None, labels: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.queues = dict(queues)
         self.capabilities = frozenset(capabilities)
+        self.resources: Amounts = resources or {}
+        self.labels = frozenset(labels)
         self.limits = {queue: limit for queue, limit in queues.items() if limit is not None}
 
     def __contains__(self, lane: str) -> bool:
         queue, needs = split_lane(lane)
-        return (not self.queues or queue in self.queues) and self.capabilities.issuperset(needs)
+        if self.queues and queue not in self.queues:
+            return False
+        if self.capabilities.issuperset(needs):
+            return True
+        shape = shape_of(needs)
+        return self.capabilities.issuperset(shape.capabilities) and fits(
+            self.resources, shape.amounts
+        )
+
+    def is_far(self, shape: Shape) -> bool:
+        """Return whether jobs of this shape would rather run on nodes with another label."""
+        return shape.near is not None and shape.near not in self.labels
 
 
 class PendingHints:

@@ -25,6 +25,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.rank import rank_of
+from rota.core.resources import with_declared
 from rota.store.database import Connection
 from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
@@ -188,7 +189,7 @@ class BulkStore(JobStore):
         sizes: Counter[str] = Counter()  # of queues
         for job in jobs:
             defaults = known.get(job.task, _PLAIN)
-            needs = defaults.needs if job.needs is None else job.needs
+            needs = with_declared(job.needs, defaults.needs)
             place = (job.queue or defaults.queue, tuple(needs))
             if (lane := spelled.get(place)) is None:
                 lane = spelled[place] = lane_name(namespace, *place)

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.explain_room import Holder, Machine
 from rota.errors import QueueFull, StoreUnavailable
 from rota.lib.encryption import TEXT
 from rota.lib.ids import unit
@@ -31,7 +32,7 @@ from rota.model import (
 )
 from rota.store.database import Connection, Store
 from rota.store.encrypted import Encryption
-from rota.store.rows import NewJob, Submitted, Trace, split_lane
+from rota.store.rows import NewJob, Submitted, Trace, asked_of, split_lane
 
 T = TypeVar("T")
 Gate: TypeAlias = contextlib.AbstractAsyncContextManager[None]
@@ -229,6 +230,23 @@ class JobStore(Store):
         """Return the limits that a running job's handler waits for."""
         return [dict(row) for row in await self.database.fetch("explain_permits", namespace, id)]
 
+    async def explain_resources(self, namespace: str, lane: str) -> dict[str, Any]:
+        """Return the workers of a lane that asks for resources, what runs there, and its reservation."""
+        rows = await self.database.fetch("explain_resources", namespace, lane)
+        reserved = await self.database.fetch("reserved_on", namespace, lane.partition("#")[0])
+        return {
+            "machines": [
+                Machine(
+                    row["name"],
+                    msgspec.json.decode(row["resources"]),
+                    tuple(row["labels"]),
+                    msgspec.json.decode(row["holders"], type=list[Holder]),
+                )
+                for row in rows
+            ],
+            "reserved_on": reserved[0]["name"] if reserved else None,
+        }
+
     async def list_nodes(
         self, namespace: str, *, ended: bool = False, id: UUID | None = None, most: int = 1_000,
         skip: int = 0,
@@ -267,7 +285,8 @@ class JobStore(Store):
 
 def to_job(row: Any, encryption: Encryption) -> Job:
     fields, id = dict(row), row["id"]
-    fields["queue"], fields["needs"] = split_lane(row["lane"])
+    fields["queue"], needs = split_lane(row["lane"])
+    fields |= asked_of(needs)
     failure = msgspec.json.decode(row["error"], type=Failure) if row["error"] else None
     attempts = _attempts.decode(row["attempts"]) if row["attempts"] else []
     fields |= {

@@ -45,6 +45,8 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     tasks: tuple[str, ...]
     slots: int
+    resources: Mapping[str, float] | None = None  # as the database compares them; None: not told
+    labels: tuple[str, ...] = ()
     heartbeat_timeouts: Mapping[str, float] = {}  # of the tasks whose signs of life it passes on
 
 
@@ -53,8 +55,10 @@ class WorkerState(msgspec.Struct, frozen=True):
     name: str
     queues: tuple[str, ...]
     capabilities: tuple[str, ...]
+    labels: tuple[str, ...]
     ended_at: datetime | None
     trusted: float  # seconds until its lease runs out
+    resources: dict[str, float] = {}
 
 
 class LogSoFar(msgspec.Struct, frozen=True):
@@ -82,6 +86,9 @@ class RemoteStore(Store):
             "register_worker", worker.id, self.namespace, worker.name, worker.host,
             worker.version, lease, worker.queues, worker.capabilities, worker.tasks, worker.slots,
         )  # fmt: skip
+        if worker.resources is not None or worker.labels:
+            resources = msgspec.json.encode(worker.resources or {}).decode()
+            await self.database.fetch("note_resources", worker.id, resources, worker.labels)
         if worker.heartbeat_timeouts:
             timeouts = msgspec.json.encode(worker.heartbeat_timeouts).decode()
             await self.database.fetch("note_heartbeat_timeouts", worker.id, timeouts)

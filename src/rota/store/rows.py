@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.resources import shape_of, to_public
 from rota.core.unique import Unique
 from rota.model import Guarantee, Retry
 
@@ -190,6 +191,14 @@ def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
     """Return the queue and the needed capabilities of a lane or a sublane."""
     queue, *needs = lane.partition("/")[2].partition("#")[0].split("+")
     return queue, tuple(needs)
+
+
+def asked_of(needs: tuple[str, ...]) -> dict[str, Any]:
+    """Return what is stored as needs as the fields that users see."""
+    shape = shape_of(needs)
+    return {
+        "needs": shape.capabilities, "resources": to_public(shape.amounts), "near": shape.near,
+    }  # fmt: skip
 
 
 def share_of(

@@ -23,7 +23,7 @@ import msgspec
 from rota.errors import StoreUnavailable, TooMuchToRead
 from rota.model import Count, DeadGroup, JobSummary, OutcomeKind, State
 from rota.store.database import Connection, Database, Store
-from rota.store.rows import split_lane
+from rota.store.rows import asked_of, split_lane
 
 _COUNT_MS = 500
 _PAGE_MS = 10_000
@@ -225,8 +225,9 @@ def _to_summary(row: Any, opened: Callable[[str | None, UUID], str | None]) -> J
     if fields["error_message"] is not None:
         fields["error_message"] = (opened(fields["error_message"], row["id"]) or "")[:300]
     queue, needs = split_lane(fields.pop("lane"))
+    fields |= asked_of(needs)
     state, tags = State(fields.pop("state")).label, fields.pop("tags")
-    return JobSummary(queue=queue, needs=needs, state=state, tags=_tags(tags), **fields)
+    return JobSummary(queue=queue, state=state, tags=_tags(tags), **fields)
 
 
 def _tags(text: str | None) -> list[str]:

@@ -245,6 +245,23 @@ class WorkStore(Store):
         count: int = await self.database.fetchval(name, *arguments, on=connection)
         return count
 
+    async def claim_bounded(
+        self, node: UUID, slots: Mapping[str, int], bounds: Mapping[str, tuple[float, float | None]],
+        tasks: Sequence[str],
+    ) -> list[Any]:  # fmt: skip
+        """Claim from lanes of which only those may be taken that have waited, or end in time."""
+        lanes = list(slots)
+        return await self.database.fetch(
+            "claim_bounded", node, lanes, [slots[lane] for lane in lanes],
+            [bounds[lane][0] for lane in lanes], [bounds[lane][1] for lane in lanes], tasks,
+        )  # fmt: skip
+
+    async def lanes_waited(self, seconds: Mapping[str, float], tasks: Sequence[str]) -> set[str]:
+        rows = await self.database.fetch(
+            "lanes_waited", list(seconds), list(seconds.values()), tasks
+        )
+        return {row["lane"] for row in rows}
+
     async def lanes(self, namespace: str) -> list[Any]:
         return await self.database.fetch("lanes", namespace)
 

@@ -39,9 +39,11 @@ from rota.task import Task
 from rota.worker.cursors import Cursors
 from rota.worker.idle import NEVER, IdleAdvertisement
 from rota.worker.outcomes import Outcomes
+from rota.worker.reservations import Reservations
 from rota.worker.shared_lanes import SharedLanes, entry_of, is_shared
 from rota.worker.slots import Slots
 from rota.worker.starter import Starter
+from rota.worker.stock import Stock
 
 log = logging.getLogger("rota.worker")
 
@@ -74,6 +76,11 @@ class Worker(Service):
             LimitStore(store.database), tasks, self.slots, settings,
             lambda node: node == lease.node_id,
         )  # fmt: skip
+        self.stock = Stock(served)
+        self.reservations = Reservations(
+            store.database, settings, lease, self.stock, lambda: self.task_names
+        )
+        self.reservations.is_draining = lambda: self.draining
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often
@@ -81,6 +88,7 @@ class Worker(Service):
         self._lanes: list[str] = []
         self._lanes_at = -_LANES_EVERY
         self._found: dict[str, int] = {}
+        self._asked_all = False  # the last claim asked all lanes of which something fits
         self._seen_all = False  # the last claim took all there was; hints announce what is new
         self._held: Counter[str] = Counter()  # jobs of limited queues
         self._turn = 0
@@ -135,7 +143,15 @@ class Worker(Service):
         """Claim from plain lanes, then from sublanes. Return the pause until the next claim."""
         gated = self.slots.gates.lanes
         plain = [wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated]
+        bounded: dict[str, tuple[float, float | None]] = {}
+        if self.stock.shapes:
+            bounded = {
+                wish.lane: bound for wish in plain if (bound := self.stock.bound_of(wish.lane))
+            }
+            plain = [wish for wish in plain if wish.lane not in bounded]
         claimed, short = await self._claim(plain) if plain else (0, True)
+        if bounded:
+            claimed += await self._claim_bounded(wishes, bounded)
         again = NEVER
         if self.shared.entries:
             more, again = await self._claim_shared(wishes)
@@ -143,7 +159,7 @@ class Worker(Service):
         if short and again > 0:
             if self.cursors.may_have_more(self._open_lanes()):  # which were not asked this time
                 return _NEXT_LANES
-            asked_all = len(wishes) == len(self._lanes) and not self.slots.keeps()
+            asked_all = self._asked_all and not self.slots.keeps()
             self._seen_all = self.hints_work and asked_all
             rest = await self._rest(max(demand - claimed, 1))
             return min(rest, again, self.shared.settle_in())
@@ -164,6 +180,8 @@ class Worker(Service):
     async def _claim_shared(self, wishes: list[LaneClaim]) -> tuple[int, float]:
         """Claim from sublanes what can start now. Return how much, and the pause until the next."""
         wanted = {wish.lane: wish.slots for wish in wishes if is_shared(wish.lane)}
+        if self.stock.shapes:
+            wanted = await self._without_waiting(wanted)
         free = max(self.slots.free() - len(self._wheel), 0)
         if self.shared.must_wait:
             free = 0  # the flush wakes us
@@ -259,13 +277,20 @@ class Worker(Service):
             poll, again = min(poll, _POLL_WITHOUT_HINTS), NEVER
         # No pause before each lane was swept from its start.
         sweep_in = max(self.cursors.next_sweep(self._open_lanes()) - self._loop.time(), 0.01)
+        sweep_in = min(sweep_in, self.stock.next_look())
         return min(poll * (0.75 + unit() / 2), again, sweep_in)
 
     def _wishes(self, demand: int) -> list[LaneClaim]:
         self._turn += 1
-        shares = split_demand(demand, self._lanes, self._found, self._turn)
+        special = bool(self.stock.shapes)
+        lanes = self.stock.open_lanes(self._lanes) if special else self._lanes
+        shares = split_demand(demand, lanes, self._found, self._turn)
         if self._served.limits:
             shares = cap_demand(shares, self._room_by_queue())
+        self._asked_all = len(shares) == len(lanes)
+        if special:
+            shares = self.stock.cap(shares)
+            self._asked_all = self._asked_all and len(shares) == len(lanes)
         now = self._loop.time()
         return [
             LaneClaim(lane, slots) if is_shared(lane) else self.cursors.wish(lane, slots, now)
@@ -280,10 +305,13 @@ class Worker(Service):
     def _open_lanes(self) -> list[str]:
         """Return the lanes whose queue's limit isn't reached. Sublanes have no cursors."""
         room = self._room_by_queue()
+        lanes = self._lanes
+        if self.stock.shapes:  # what is near to others has no cursor either
+            lanes = [
+                lane for lane in self.stock.open_lanes(lanes) if self.stock.bound_of(lane) is None
+            ]
         return [
-            lane
-            for lane in self._lanes
-            if not is_shared(lane) and room.get(split_lane(lane)[0], 1) > 0
+            lane for lane in lanes if not is_shared(lane) and room.get(split_lane(lane)[0], 1) > 0
         ]
 
     async def _claim(self, wishes: list[LaneClaim]) -> tuple[int, bool]:
@@ -299,6 +327,37 @@ class Worker(Service):
             self._doubt(error)
             raise
         return len(rows), all(self._found[wish.lane] < wish.slots for wish in wishes)
+
+    async def _claim_bounded(
+        self, wishes: list[LaneClaim], bounds: Mapping[str, tuple[float, float | None]]
+    ) -> int:
+        """Claim from lanes of which only some jobs may be taken now."""
+        node = self._lease.node_id
+        slots = {wish.lane: wish.slots for wish in wishes if wish.lane in bounds}
+        try:
+            rows = await self._store.claim_bounded(node, slots, bounds, self.task_names)
+            found = Counter(row["lane"] for row in rows)
+            for lane, asked in slots.items():
+                self._found[lane] = found[lane]
+                self.stock.looked(lane, found[lane], asked, self._lease.peers * _POLL_EVERY)
+            if rows:
+                await self._take_placed(node, rows)
+        except BaseException as error:
+            self._doubt(error)
+            raise
+        return len(rows)
+
+    async def _without_waiting(self, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Leave out the sublanes that are near to other nodes, until one of their jobs has waited."""
+        bounds = {lane: bound for lane in wanted if (bound := self.stock.bound_of(lane))}
+        if not bounds:
+            return dict(wanted)
+        waited = await self._store.lanes_waited(
+            {lane: seconds for lane, (seconds, _) in bounds.items()}, self.task_names
+        )
+        for lane in bounds:
+            self.stock.looked(lane, int(lane in waited), 1, self._lease.peers * _POLL_EVERY)
+        return {lane: n for lane, n in wanted.items() if lane not in bounds or lane in waited}
 
     def _note_found(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
         """Move the cursors. Rows are ordered by rank and id: the last of each lane is the next start."""
@@ -334,6 +393,9 @@ class Worker(Service):
     def _accept(self, row: Any) -> None:
         work = self.starter.accept(row)
         if work is None:
+            return
+        if "=" in work.lane and not self.stock.take(work):
+            self._outcomes.return_unstarted(work)  # no claim should bring it; it must not start
             return
         if self._served.limits:
             work.queue = split_lane(work.lane)[0]
@@ -388,6 +450,11 @@ class Worker(Service):
             shared = "#" in lane
             if shared:
                 lane = entry_of(lane)
+            if self.stock.shapes and lane in self.stock.shapes:
+                self.stock.hinted(lane)
+                if to_us_alone and not self.stock.open_lanes([lane]):
+                    self.reservations.pass_to_all(lane, rank, count)
+                    to_us_alone = False
             if to_us_alone:
                 self.idle.pending.add(lane, rank, count)
             if lane not in self._lanes or rank == LOWEST_RANK:
@@ -443,6 +510,7 @@ class Worker(Service):
                 raise
             self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._served)
             self.shared.note_lanes(self._lanes)
+            self.stock.note_lanes(self._lanes)
 
     # -- stopping
 
@@ -458,6 +526,9 @@ class Worker(Service):
         self.shared.note_end(work)
 
     def _uncount(self, work: Work) -> None:
+        if self.stock.held and self.stock.release(work):
+            self._seen_all = False
+            self.wake()
         if work.queue is not None:
             self._held[work.queue] -= 1
 

@@ -105,7 +105,7 @@ class WorkerRole:
 
     async def _register_tasks(self) -> None:
         rows = [
-            (task.name, options.queue, "+".join(options.needs), options.priority,
+            (task.name, options.queue, "+".join(options.demands), options.priority,
              int(options.guarantee), options.retry.max_attempts, options.timeout, options.expected,
              options.deadline, options.concurrency, options.concurrency_key is not None,
              *((rate.count, rate.period, rate.burst) if rate else (None, None, None)))
@@ -136,6 +136,7 @@ class WorkerRole:
     def start(self) -> None:
         self._claiming = Ticker(self.worker)
         services: list[Service] = [self._listener, self._slow_jobs, self._run_limits]
+        services.append(self.worker.reservations)
         services.append(self._advancer)
         if self._endpoints is not None:
             self._endpoints.registered()

@@ -33,6 +33,7 @@ _CENTURY = 100 * 366 * 86400.0
 # The options that a schedule may set for its jobs.
 OPTIONS = (
     "queue", "priority", "needs", "timeout", "heartbeat_timeout", "max_attempts", "tags",
+    "resources", "near", "near_patience",
 )  # fmt: skip
 RUN_OPTIONS = ("queue", "priority", "tags")  # of those, the ones that a run of a workflow has
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from rota.config import check_name, is_internal_task
+from rota.core.resources import check_near, demands, parse_job
 from rota.core.workflow.expressions import Condition
 from rota.core.workflow.model import (
     AT_ONCE,
@@ -240,10 +241,7 @@ class Graph:
                 f"tolerate is a number of {'members' if step.map else 'steps'} that may fail, or a "
                 f"share of them from 0 to 1, not {tolerate!r}", step.name, "tolerate",
             )  # fmt: skip
-        if step.queue is not None:
-            check_name("queue", step.queue)
-        for need in step.needs or ():
-            check_name("a capability in needs", need)
+        _check_place(step)
 
     # -- what else the definition says
 
@@ -310,7 +308,7 @@ class Graph:
             number=self.numbers[step.name], name=step.name,
             kind=self._kind(step),
             task=step.task or step.map or step.workflow, queue=step.queue,
-            needs=None if step.needs is None else list(step.needs), priority=step.priority,
+            needs=_demands(step), priority=step.priority,
             max_attempts=step.max_attempts, timeout=step.timeout,
             guarantee=None if step.guarantee is None else int(Guarantee.parse(step.guarantee)),
             rule=Rule.parse(step.rule),
@@ -330,3 +328,20 @@ class Graph:
             "at_once": step.at_once or AT_ONCE, "each": step.each,
             "tolerated": int(tolerate), "share": share or None,
         }  # fmt: skip
+
+
+def _demands(step: StepDefinition) -> list[str] | None:
+    """Return what a step asks of a worker. The database fills in what is left to the task."""
+    asked = demands(step.needs, step.resources, step.near, step.near_patience, None)
+    return None if asked is None else list(asked)
+
+
+def _check_place(step: StepDefinition) -> None:
+    """Check what decides where its job runs."""
+    if step.queue is not None:
+        check_name("queue", step.queue)
+    for need in step.needs or ():
+        check_name("a capability in needs", need)
+    if step.resources is not None:
+        parse_job(step.resources)
+    check_near(step.near, step.near_patience)

@@ -105,6 +105,9 @@ class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     size: int | None = None  # of a map: members in a chunk; None: at_once chunks share the list
     at_once: int | None = None  # of a map: how many of its jobs may exist
     each: EachName = "chunk"
+    resources: Mapping[str, Any] | None = None
+    near: str | None = None
+    near_patience: float | None = None
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,6 +12,7 @@ import msgspec
 from litestar.params import FromPath, QueryParameter
 
 from rota.core.explain import Explanation
+from rota.core.resources import parse_pairs, said_public
 from rota.errors import NotFound
 from rota.model import Attempt, Guarantee, Job, State
 from rota.operations.job_request import JobRequest
@@ -42,7 +43,7 @@ async def show_job(
     nodes = {str(id): name for id, name in names.items()}
     state = State.parse(job.state)
     return await pages.show(
-        request, "job.html", now=now, job=job, explanation=explanation,
+        request, "job.html", now=now, job=job, asked=said_public(job.resources), explanation=explanation,
         remedies=_remedies(explanation, job, pages.Here(request)),
         tries=_tries(job, now, nodes), node_name=nodes.get(str(job.node)) if job.node else None,
         log=log, levels=[*LEVELS],
@@ -206,12 +207,13 @@ _LABELS = {
     "task": "Task", "payload": "Payload", "queue": "Queue", "needs": "Needs", "at": "At",
     "delay": "Delay", "priority": "Priority", "max_attempts": "Maximum attempts", "timeout": "Timeout",
     "guarantee": "Guarantee", "key": "Idempotency key", "tags": "Tags",
+    "resources": "Resources", "near": "Near",
 }  # fmt: skip
 _READERS: dict[str, Reader] = {
     "task": Fields.text, "payload": Fields.object, "queue": Fields.text, "needs": Fields.words,
     "at": Fields.moment, "delay": Fields.seconds, "priority": Fields.whole,
     "max_attempts": Fields.whole, "timeout": Fields.seconds, "guarantee": Fields.text,
-    "key": Fields.text, "tags": Fields.words,
+    "key": Fields.text, "tags": Fields.words, "resources": Fields.words, "near": Fields.text,
 }  # fmt: skip
 
 
@@ -235,6 +237,8 @@ async def new_job(
             "needs": " ".join(job.needs), "priority": str(job.priority or ""),
             "max_attempts": str(job.max_attempts), "guarantee": job.guarantee,
             "timeout": f"{job.timeout:g}" if job.timeout else "",
+            "resources": said_public(job.resources).replace(", ", " "),
+            "near": job.near or "",
             "tags": " ".join(tags) if isinstance(tags, list) else "",
         }  # fmt: skip
     return await _form(request, stats, values, source)
@@ -275,6 +279,9 @@ async def submit_job(
     fields, errors = await Fields.of(request), Errors(_LABELS)
     values = fields.read(_READERS, errors)
     payload = values.pop("payload") or {}
+    if resources := values.pop("resources", None):
+        with errors.at("resources"):
+            values["resources"] = parse_pairs(resources)
     values["payload"] = msgspec.Raw(msgspec.json.encode(payload))
     if not errors:
         with errors.at("payload"):

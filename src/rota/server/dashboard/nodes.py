@@ -9,6 +9,7 @@ from uuid import UUID
 
 from litestar.params import FromPath
 
+from rota.core.resources import parse_node, said_one
 from rota.model import NodeJob, NodeStatus, State
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.forms import Fields
@@ -37,8 +38,20 @@ async def show_node(
         request, "node.html", now=now, node=node, running=running, more=len(running) == _RUNNING,
         gantt=_gantt(running, ended, now, here), can_drain=_can(node) and node.wish is None,
         can_undrain=_can(node) and node.wish == "drain", can_stop=_can(node) and node.wish != "stop",
-        how=_how(node),
+        how=_how(node), resources=_resources(node),
     )  # fmt: skip
+
+
+def _resources(node: NodeStatus) -> list[dict[str, Any]]:
+    """Return what the node has for jobs that ask for it, and how much of it they hold."""
+    has, used = parse_node(node.resources), parse_node(node.used)
+    return [
+        {
+            "name": name, "has": said_one(name, units), "used": said_one(name, used.get(name, 0)),
+            "share": min(used.get(name, 0) / units, 1) if units else 0,
+        }
+        for name, units in has.items()
+    ]  # fmt: skip
 
 
 def _can(node: NodeStatus) -> bool:

@@ -11,6 +11,7 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.core.histogram import bounds
+from rota.core.resources import said_public
 from rota.errors import NotFound
 from rota.model import RunStats, TaskInfo
 from rota.operations.statistics import WITHIN
@@ -81,7 +82,8 @@ async def show_task(
     dead = await stats.dead_groups(name)
     here = pages.Here(request)
     return await pages.show(
-        request, "task.html", now=now, name=name, info=info, stats=found, within=within,
+        request, "task.html", now=now, name=name, info=info,
+        asked=said_public(info.resources) if info is not None else "", stats=found, within=within,
         withins=[*WITHIN], latest=latest, slowest=await stats.slowest(name, now, _SLOWEST),
         schedules=schedules,
         dead=dead, failed=sum(group.count for group in dead.groups),

@@ -29,6 +29,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.core.lifecycle import PRIME_SUSPECT_CRASHES, runs_alone
+from rota.core.resources import from_json
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_id, unit
 from rota.runtime.attempts import mark, must_mark, to_work
@@ -86,7 +87,10 @@ class Claims:
                 return jobs, ()
             if request.wait <= 0 or left.done():
                 return NOTHING
-            served = ServedQueues(dict.fromkeys(worker.queues), worker.capabilities)
+            served = ServedQueues(
+                dict.fromkeys(worker.queues), worker.capabilities, from_json(worker.resources),
+                worker.labels,
+            )  # fmt: skip
             subscription = Subscription(asker.worker, store.namespace, served)
             async with self._subscriptions.open(subscription):
                 try:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.config import OWN_PREFIX
+from rota.core.resources import demands, parse_node, to_json
 from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
 from rota.model import (
@@ -22,7 +23,7 @@ from rota.model import (
     OutcomeKind,
     Retry,
 )
-from rota.operations.job_request import Name, known_name
+from rota.operations.job_request import Name, NearPatience, Resources, known_name
 from rota.runtime.work import Work
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 from rota.worker.runners.results import (
@@ -106,6 +107,9 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ) = None
     retry: TaskRetryRequest = msgspec.field(default_factory=TaskRetryRequest)
     signature: SignatureRequest | None = None
+    resources: Resources | None = None
+    near: Name | None = None
+    near_patience: NearPatience | None = None
 
     def to_task(self) -> RemoteTask:
         guarantee = Guarantee.parse(self.guarantee)
@@ -116,7 +120,10 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             )
         return RemoteTask(
             name=self.name, queue=known_name(self.queue),
-            needs=tuple(known_name(need) for need in self.needs), priority=self.priority,
+            needs=demands(
+                [known_name(need) for need in self.needs], self.resources, self.near,
+                self.near_patience, (),
+            ) or (), priority=self.priority,
             guarantee=guarantee, timeout=self.timeout, retry=self.retry.to_retry(),
             signature=self.signature.to_signature() if self.signature is not None else None,
         )  # fmt: skip
@@ -133,6 +140,8 @@ class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     queues: Annotated[list[Name], Meta(max_length=100, description="Default: all queues.")] = []
     capabilities: Annotated[list[Name], Meta(max_length=100)] = []
     version: Annotated[str, Meta(max_length=100)] = ""
+    resources: Resources | None = None
+    labels: Annotated[list[Name], Meta(max_length=100)] = []
 
     def to_worker(self, id: UUID, host: str) -> NewWorker:
         names = [task if isinstance(task, str) else task.name for task in self.tasks]
@@ -147,6 +156,8 @@ class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             queues=tuple(sorted(map(known_name, self.queues))),
             capabilities=tuple(sorted(map(known_name, self.capabilities))),
             tasks=tuple(sorted(set(names))), slots=self.slots,
+            resources=None if self.resources is None else to_json(parse_node(self.resources)),
+            labels=tuple(sorted(map(known_name, self.labels))),
             heartbeat_timeouts={
                 task.name: task.heartbeat_timeout
                 for task in self.tasks

@@ -83,6 +83,3 @@ $$;
 -- The length is compared apart: a bounded repetition in the pattern costs ten times as much.
 create or replace function rota.is_name(name text) returns boolean language sql immutable parallel safe as
     $$ select length(name) <= 100 and name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]*$' $$;
-
-create or replace function rota.are_names(names text[]) returns boolean language sql immutable parallel safe as
-    $$ select not exists (select from unnest(names) as n where n is null or not rota.is_name(n)) $$;

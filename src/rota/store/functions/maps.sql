@@ -68,7 +68,7 @@ begin
                coalesce(w.timeout, t.timeout) as timeout, json_build_object('$chunk', j.number) as payload,
                -- Members of a chunk run one after the other: as many run at a time as jobs do, which the task's limit counts.
                case when t.limited then rota.share_of(null, null, null, null, w.task) end as share,
-               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as base
+               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), case when w.needs is null then coalesce(t.needs, '{}') else rota.needs_with(w.needs, t.needs) end) as base
         from unnest(numbers, jobs) as j(number, id)
         cross join lateral (select r.* from rota.run as r where r.id = run offset 0) as r
         cross join lateral (

@@ -18,7 +18,7 @@ create or replace function rota.pool_load(space text, its_queues text[], its_cap
     returns table (queue text, runnable float8, running bigint, arrivals float8, run_time float8) language sql stable as $$
     with lane as (
         select l.lane, l.queue from rota.lane as l
-        where l.namespace = space and (its_queues = '{}' or l.queue = any(its_queues)) and l.needs <@ its_capabilities
+        where l.namespace = space and (its_queues = '{}' or l.queue = any(its_queues)) and rota.capabilities_in(l.needs) <@ its_capabilities
     ), part as (
         select l.queue, true as open, h.* from lane as l
         cross join lateral (

@@ -50,21 +50,27 @@ begin
         delete from rota.batch as b where b.node = me and b.request = asked;
     end if;
     -- Sublanes or plain lanes first, by the request: neither is passed over while the other has a backlog.
-    select array_agg(l.lane) as lanes, n.tasks into shared from rota.node as n
-    join rota.lane as l on l.namespace = n.namespace collate "C"
-    where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now() and right(l.lane, 1) = '#'
-      and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
-    group by n.tasks;
+    select array_agg(e.lane) as lanes, array_agg(e.most) as mosts, e.tasks into shared from (
+        select l.lane, most, n.tasks from rota.node as n
+        join rota.lane as l on l.namespace = n.namespace collate "C"
+        where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now() and right(l.lane, 1) = '#'
+          and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
+        union all
+        select s.lane, least(s.most, claim_remote.most), s.tasks from rota.special_lanes(me, asked, true) as s) as e
+    group by e.tasks;
     foreach kind in array case when hashtextextended(asked, 0) % 2 = 0 then array['plain', 'shared'] else array['shared', 'plain'] end loop
         if kind = 'plain' then
             return query
                 with wanted as (
-                    select l.lane, n.tasks from rota.node as n
-                    join rota.lane as l on l.namespace = n.namespace collate "C"
-                    where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
-                      and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
-                      and not exists (select from rota.queue as q
-                                      where q.namespace = l.namespace and q.name = l.queue
+                    select e.* from (
+                        select l.lane, n.tasks, most as room, null::float8 as wait from rota.node as n
+                        join rota.lane as l on l.namespace = n.namespace collate "C"
+                        where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
+                          and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
+                        union all
+                        select s.lane, s.tasks, least(s.most, claim_remote.most), s.wait from rota.special_lanes(me, asked, false) as s) as e
+                    where not exists (select from rota.queue as q
+                                      where q.namespace = split_part(e.lane, '/', 1) and q.name = rota.queue_of(e.lane)
                                         and (q.paused_at is not null or q.governed))
                 ), picked as (
                     select p.at
@@ -72,8 +78,9 @@ begin
                     cross join lateral (
                         select p.ctid as at, p.rank, p.id from rota.present as p
                         where p.lane = w.lane and p.state = {state.ready} and p.guarantee <> {guarantee.exactly_once} and p.task = any(w.tasks collate "C")
+                          and (w.wait is null or p.due_at <= rota.now() - make_interval(secs => w.wait))
                         order by p.rank, p.id
-                        limit most
+                        limit w.room
                         for update skip locked
                     ) as p
                     order by p.rank, p.id
@@ -98,7 +105,7 @@ begin
                 select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
                     c.key, c.headers, c.early, c.schedule_id, c.rank, c.lane, c.run_id, c.step
                 from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
-                    array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
+                    shared.mosts, most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
         end if;
         exit when found;
     end loop;

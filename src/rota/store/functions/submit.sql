@@ -26,7 +26,7 @@ declare
             then rota.internal_task_problem(task)
         when not rota.is_name(namespace) then format('namespace %L is not a usable name', namespace)
         when not rota.is_name(queue) then format('queue %L is not a usable name', queue)
-        when needs <> '{}' and not rota.are_names(needs)
+        when needs <> '{}' and not rota.are_needs(needs)
             then format('needs %L holds something that is not a usable name', needs)
         when length(key) not between 1 and 255 then 'key must be 1 to 255 characters long'
         when json_typeof(payload) <> 'object' then 'payload must be a JSON object: argument names and values'
@@ -90,7 +90,7 @@ begin
     its_space := coalesce(j.namespace, 'default');
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
     its_queue := coalesce(j.queue, t.queue, 'default');
-    its_needs := coalesce(j.needs, t.needs, '{}');
+    its_needs := case when j.needs is null then coalesce(t.needs, '{}') else rota.needs_with(j.needs, t.needs) end;
     its_priority := coalesce(j.priority, t.priority, {default.priority});
     its_guarantee := coalesce(j.guarantee, t.guarantee, {default.guarantee});
     its_attempts := coalesce(j.max_attempts, t.max_attempts, {default.max_attempts});
@@ -194,7 +194,7 @@ begin
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
-               coalesce(i.needs, t.needs, '{}') as needs,
+               case when i.needs is null then coalesce(t.needs, '{}') else rota.needs_with(i.needs, t.needs) end as needs,
                -- Among jobs of an order_key the order counts.
                case when i.order_key is null then coalesce(i.priority, t.priority, {default.priority}::smallint)
                     else 0::smallint end as priority,
@@ -353,7 +353,8 @@ create or replace function rota.submit(
     headers jsonb default null, namespace text default 'default',
     unique_while text default null, unique_for interval default null, unique_key text default null,
     unique_conflict text default null, debounce interval default null, debounce_max interval default null,
-    throttle interval default null, throttle_keep text default null
+    throttle interval default null, throttle_keep text default null,
+    resources jsonb default null, near text default null, near_patience interval default null
 ) returns uuid language plpgsql volatile as $$
 declare
     answer record;
@@ -391,7 +392,7 @@ begin
     end if;
     job := (json_strip_nulls(json_build_object(
         'task', task, 'at', at, 'delay', extract(epoch from delay), 'key', key,
-        'priority', priority, 'queue', queue, 'needs', needs, 'max_attempts', max_attempts,
+        'priority', priority, 'queue', queue, 'needs', rota.asked_needs(needs, resources, near, near_patience), 'max_attempts', max_attempts,
         'timeout', extract(epoch from timeout), 'namespace', namespace, 'headers', headers,
         'guarantee', array_position(array[{guarantee.labels}], guarantee), 'unique', wish,
         'payload', null

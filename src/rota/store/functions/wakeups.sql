@@ -36,6 +36,8 @@ as $$
 declare
     queue text := rota.queue_of(job_lane);
     needs text[] := rota.needs_of(job_lane);
+    special boolean := strpos(job_lane, '=') > 0;  -- it asks for resources, or to be near
+    capabilities text[] := case when special then rota.capabilities_in(needs) else needs end;
     place int := hashint8(job_rank);
     able record;
     worker record;
@@ -55,7 +57,7 @@ begin
             return notified;
         end if;
         chosen := able.kind;
-        continue when not (needs <@ able.capabilities and (able.queues = '{}' or queue = any(able.queues)));
+        continue when not (capabilities <@ able.capabilities and (able.queues = '{}' or queue = any(able.queues)));
         uncovered := amount;
         around := false;
         last_lot := place;
@@ -77,6 +79,13 @@ begin
             last_lot := worker.lot;
             last_id := worker.id;
             continue when worker.id = not_me;
+            if special and not rota.can_run(needs, able.capabilities, (select n.resources from rota.node as n where n.id = worker.id)) then
+                missed := missed + 1;
+                if missed > 50 then
+                    return null;
+                end if;
+                continue;
+            end if;
             if worker.fresh and rota.is_listening(worker.id) then
                 perform rota.notify(rota.channel(space, worker.id),
                     concat_ws(' ', job_lane, job_rank, least(worker.idle_slots, uncovered)));

@@ -41,7 +41,7 @@ create or replace function rota.step_jobs(run uuid, first int, last int)
            coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint),
            coalesce(w.max_attempts, t.max_attempts, 5::smallint),
            coalesce(w.timeout, t.timeout), w.arguments,
-           rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')),
+           rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), case when w.needs is null then coalesce(t.needs, '{}') else rota.needs_with(w.needs, t.needs) end),
            case when t.limited then rota.share_of(null, null, null, null, w.task) end,
            w.kind, w.rule, w.condition, w.predecessors, w.tolerated
     from (select r.* from rota.run as r where r.id = run offset 0) as r

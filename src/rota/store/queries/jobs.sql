@@ -190,7 +190,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
               where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
                 and n.expires_at >= rota.now()
                 and (n.queues = '{}' or rota.queue_of(j.lane) = any(n.queues))
-                and rota.needs_of(j.lane) <@ n.capabilities
+                and rota.can_run(rota.needs_of(j.lane), n.capabilities, n.resources)
               group by n.remote, n.keys, 6) as s) end as servers,
        (select count(*) from rota.node as n
         where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state = 'live' and n.expires_at >= rota.now()) as workers,

@@ -91,7 +91,10 @@ limit $4;
 
 -- name: list_nodes
 -- The newest first; with $3, only that one.
-select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, labels,
+       rota.public_amounts(resources) as resources,
+       case when state in ('live', 'draining') then rota.public_amounts(used) else '{}' end as used,
+       (select split_part(r.lane, '/', 2) from rota.reservation as r where r.node = n.id) as reserved, slots, remote, wish,
        coordinator, coordinator_fault,
        case when state in ('live', 'draining') then running else 0 end as running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
@@ -107,7 +110,10 @@ limit $4 offset $5;
 
 -- name: workers_of_queue
 -- Some of the workers that serve a queue, the newest first.
-select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, labels,
+       rota.public_amounts(resources) as resources,
+       case when state in ('live', 'draining') then rota.public_amounts(used) else '{}' end as used,
+       (select split_part(r.lane, '/', 2) from rota.reservation as r where r.node = n.id) as reserved, slots, remote, wish,
        coordinator, coordinator_fault,
        case when state in ('live', 'draining') then running else 0 end as running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
@@ -143,6 +149,15 @@ where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.e
 
 -- name: note_heartbeat_timeouts
 update rota.node set heartbeat_timeouts = $2 where id = $1;
+
+-- name: note_resources
+-- Workers with other labels are of another kind: each kind is told of jobs that are near to some.
+update rota.node set resources = $2::jsonb, labels = $3::text[],
+    kind = case when $3::text[] = '{}' then kind else md5(concat_ws('|', kind, $3::text[]::text)) end
+where id = $1;
+
+-- name: note_used
+update rota.node set used = $2::jsonb where id = $1;
 
 -- name: queue_maxima
 select name, max_run_time from rota.queue where namespace = $1 and max_run_time is not null;

@@ -22,7 +22,7 @@ where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.r
                       excluded.timeout, excluded.retry::text);
 
 -- name: find_worker
-select state, name, queues, capabilities, ended_at, extract(epoch from expires_at - rota.now())::float8 as trusted
+select state, name, queues, capabilities, coalesce(resources, '{}') as resources, labels, ended_at, extract(epoch from expires_at - rota.now())::float8 as trusted
 from rota.node where id = $1 and namespace = $2 and remote;
 
 -- name: renew_worker

@@ -27,6 +27,7 @@ from rota import lifecycle
 from rota.app import App
 from rota.config import OWN_PREFIX, check_name
 from rota.context import JobInfo
+from rota.core.resources import to_public
 from rota.durable.function import DurableFunction
 from rota.errors import ConfigError
 from rota.generators import GeneratorTask
@@ -34,6 +35,7 @@ from rota.lib import capture, tracing
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.runtime.dispatch import Broker, broker_address, open_broker
 from rota.runtime.dispatch.seal import Sealer
+from rota.runtime.machine import resources_of_node
 from rota.runtime.stopping import Stoppable
 from rota.runtime.work import Work
 from rota.task import Task, heartbeat_timeouts
@@ -60,13 +62,16 @@ class DispatchedNode(Stoppable):
             secret (`dispatch_secret`).
         queues: the queues it serves; none named: all.
         capabilities: what its jobs may need (``gpu``).
+        labels: what jobs may be near to (``model7``).
+        resources: what it has for jobs that ask for it, as ``{"gpu": 2}``, beside the setting.
     """
 
     def __init__(
         self, app: App, queues: Sequence[str] = (), capabilities: Sequence[str] = (),
-        broker: Broker | None = None,
+        broker: Broker | None = None, labels: Sequence[str] = (),
+        resources: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        for kind, names in (("queue", queues), ("capability", capabilities)):
+        for kind, names in (("queue", queues), ("capability", capabilities), ("label", labels)):
             for name in names:
                 check_name(kind, name)
         super().__init__()
@@ -76,6 +81,8 @@ class DispatchedNode(Stoppable):
         self._shown = broker_address(settings.dispatch).shown
         self._broker = broker
         self._queues, self._capabilities = sorted(set(queues)), sorted(set(capabilities))
+        self._labels = sorted(set(labels))
+        self._resources = resources_of_node(settings, resources)
         self._sessions: dict[str, Session] = {}
         self._runners: dict[str, Runner] = {}
         self._undo = contextlib.AsyncExitStack()
@@ -155,9 +162,23 @@ class DispatchedNode(Stoppable):
         return {
             "name": name if runner == "loop" else f"{name}:{runner}",
             "tasks": [described(task) for task in tasks.values()],
-            "queues": self._queues, "capabilities": self._capabilities,
+            "queues": self._queues, "capabilities": self._capabilities, "labels": self._labels,
+            "resources": to_public(self._part_of(tasks)),
             "version": f"{version('rota')} {socket.gethostname()}"[:100],
         }  # fmt: skip
+
+    def _part_of(self, tasks: Mapping[str, Task[..., Any]]) -> dict[str, int]:
+        """Return the resources of the worker that runs these tasks.
+
+        Each runner is a worker of its own to the relay: those with tasks that ask for some share them.
+        """
+        kinds = {
+            task.runner for task in self.app.tasks.values() if task.options_.resources is not None
+        }
+        mine = {task.runner for task in tasks.values()}
+        if kinds and not kinds & mine:
+            return {}
+        return {name: units // max(len(kinds), 1) for name, units in self._resources.items()}
 
     # -- stopping
 
@@ -216,6 +237,7 @@ def described(task: Task[..., Any]) -> dict[str, Any]:
     signature = task.registered()
     described: dict[str, Any] = {
         "name": task.name, "queue": options.queue, "needs": list(options.needs),
+        "resources": options.resources, "near": options.near, "near_patience": options.near_patience,
         "priority": options.priority, "guarantee": options.guarantee.label,
         "timeout": options.timeout, "heartbeat_timeout": options.heartbeat_timeout, "retry": retry,
     }  # fmt: skip

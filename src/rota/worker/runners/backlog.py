@@ -125,5 +125,5 @@ def _put(child: ChildProcess, work: Work, estimate: float) -> Run:
     return Run(
         flight.seq, work.id, work.task, work.payload, work.token, work.attempt, work.max_attempts,
         work.guarantee, work.due_at, work.key, headers, work.heartbeat_timeout,
-        work.chunk is not None,
+        work.chunk is not None, work.lane if "=" in work.lane else "",
     )  # fmt: skip

@@ -42,8 +42,10 @@ from typing import Any
 
 from rota import errors
 from rota.context import ErrorHook, JobInfo, SyncContext
-from rota.errors import JobStopped
+from rota.core.resources import MEMORY, said_one, shape_of_lane
+from rota.errors import JobStopped, OutOfMemory
 from rota.lib import capture, tracing
+from rota.lib.memory import MemoryLimit, data_bytes
 from rota.lifecycle import State, begin_in_child, end_in_child
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.store.sync_effects import SyncEffects
@@ -73,6 +75,8 @@ class Child:
         self._effects = SyncEffects()
         self._max_result_bytes = 0
         self.frame_limit = 0
+        self._memory: MemoryLimit | None = None
+        self._mib: int | None = None  # the limit of the work that runs
 
         self._main_thread = threading.get_ident()
         self._send_lock = threading.Lock()
@@ -110,6 +114,8 @@ class Child:
         self._max_result_bytes = setup.max_result_bytes
         self.frame_limit = setup.frame_limit
         self._output.limits = setup.log_limits
+        if setup.memory != "none":
+            self._memory = MemoryLimit(None if setup.memory == "rlimit" else setup.memory)
         try:
             app = setup.reference.load()
             if prepare := getattr(app, "prepare", None):
@@ -129,7 +135,7 @@ class Child:
         if not self._begin(run.seq):
             return
         began = time.monotonic()
-        outcome = self._attempt(run)
+        outcome = self._attempt_within(run) if run.lane else self._attempt(run)
         succeeded = outcome.kind is OutcomeKind.SUCCEEDED
         stopped = not succeeded and self.stop_asked == run.seq
         with self._gate:
@@ -149,6 +155,19 @@ class Child:
             self._ended = seq
             return False
 
+    def _attempt_within(self, run: Run) -> Outcome:
+        """Call the handler with no more memory than its job has asked for."""
+        mib = shape_of_lane(run.lane).amounts.get(MEMORY)
+        if mib is None or self._memory is None:
+            return self._attempt(run)
+        self._mib = mib
+        try:
+            self._memory.begin(mib)
+            return self._attempt(run)
+        finally:
+            self._memory.end()
+            self._mib = None
+
     def _attempt(self, run: Run) -> Outcome:
         """Call the handler.
 
@@ -162,6 +181,8 @@ class Child:
                 self._current = 0
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
                 self._current = 0
+                if self._mib is not None and isinstance(error, MemoryError):
+                    error = self._out_of_memory(error)
                 if self._hooks and not isinstance(error, JobStopped):
                     results.call_hooks(self._hooks, JobInfo.of(run), error)
                 return results.failure_outcome(error)
@@ -169,6 +190,16 @@ class Child:
             self._current = 0
             return results.failure_outcome(stop)
         return results.encode_result(value, self._max_result_bytes)
+
+    def _out_of_memory(self, error: MemoryError) -> OutOfMemory:
+        assert self._mib is not None
+        assert self._memory is not None
+        used = data_bytes()
+        self._memory.end()  # or there were none left to say so
+        return OutOfMemory(
+            f"it asked for {said_one(MEMORY, self._mib)} of memory, which its process has used up "
+            f"({said_one(MEMORY, used >> 20)} when it asked for more)"
+        ).with_traceback(error.__traceback__)
 
     def _call_task(self, run: Run) -> object:
         task = self._tasks.get(run.task)

@@ -37,6 +37,7 @@ class Setup(msgspec.Struct, array_like=True, tag=1):
     max_result_bytes: int
     frame_limit: int
     log_limits: Limits
+    memory: str = "none"  # how works are limited: none, rlimit, or the folder of its cgroup
 
 
 class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
@@ -55,6 +56,7 @@ class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
     headers: str | None
     heartbeat_timeout: float | None = None
     chunk: bool = False  # its payload is a chunk of a map
+    lane: str = ""  # of a job that asks for resources
 
 
 class Stop(msgspec.Struct, array_like=True, tag=3):

@@ -30,8 +30,12 @@ import time
 from collections.abc import Iterator
 from typing import ClassVar
 
-from rota.errors import ConfigError, LeaseLost
+from rota.config import Settings
+from rota.core.resources import MEMORY, parse_node, said_one, shape_of_lane
+from rota.errors import ConfigError, LeaseLost, OutOfMemory
 from rota.lib.capture import Limits
+from rota.lib.cgroups import Group, open_groups
+from rota.lib.memory import resident_bytes
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work
 from rota.worker.runners import frames
@@ -70,6 +74,16 @@ class ProcessRunner(Runner):
         self._closing = asyncio.Event()
         self._all_ready: asyncio.Future[None] = self._loop.create_future()
         self._dispatch_due = False
+        self._most_jobs = node.settings.child_max_jobs
+        self._most_bytes = child_max_bytes(node.settings)
+        limits = node.settings.memory_limits
+        self._groups = open_groups() if limits in ("auto", "cgroup") else None
+        if limits == "cgroup" and self._groups is None:
+            raise ConfigError(
+                "memory_limits is cgroup, and this process has no cgroup (version 2) of its own to "
+                "divide: delegate one to it (systemd: Delegate=yes), or set memory_limits to auto"
+            )
+        self._limits = "none" if limits == "none" or sys.platform == "win32" else "rlimit"
 
     async def start(self) -> None:
         """Start all children and wait until each has imported the app.
@@ -201,12 +215,33 @@ class ProcessRunner(Runner):
         work = child.remove(first)
         self._backlog.pace.note(work.task, ended.seconds)
         self._give_grace(child.first())
+        if self._is_worn(child, ended):
+            self._retire(child)
         if ended.outcome is None:
             self._report(work, Outcome(OutcomeKind.SUCCEEDED, ended.result))
         elif ended.stopped and work.stopping:
             self._report(work, outcome_of_stop(work, ended.outcome.failure))
         else:
             self._report(work, ended.outcome)
+
+    def _is_worn(self, child: ChildProcess, ended: Ended) -> bool:
+        """Return whether a child is to be replaced after the work that has ended now."""
+        child.ended += 1
+        if self._most_jobs is not None and child.ended >= self._most_jobs:
+            return True
+        failure = ended.outcome.failure if ended.outcome is not None else None
+        if failure is not None and failure.type == OUT_OF_MEMORY:
+            return True  # what it has left may not be enough for another
+        return self._most_bytes is not None and resident_bytes(child.pid) > self._most_bytes
+
+    def _retire(self, child: ChildProcess) -> None:
+        """Let a child end before its next work. What waits inside it comes back, for others."""
+        if not child.is_retiring:
+            child.is_retiring = True
+            waiting = [flight.seq for flight in child.flights.values()]
+            if waiting:
+                child.send_control(frames.Recall(waiting))
+            child.close()
 
     def _take_back(self, child: ChildProcess, seqs: list[int]) -> None:
         """Put works that the child will not begin back to the head of the backlog."""
@@ -273,8 +308,9 @@ class ProcessRunner(Runner):
 
     async def _live_one_life(self) -> str | None:
         """Run a child to its end. Return what is wrong if it died before it did any work."""
+        group = self._groups.make() if self._groups is not None else None
         try:
-            child = ChildProcess(self._setup(), self._receive)
+            child = ChildProcess(self._setup(group), self._receive, group)
         except OSError as error:
             return f"no child process could be started: {error}"
         self._children.append(child)
@@ -282,6 +318,8 @@ class ProcessRunner(Runner):
         await child.reap()
         self._children.remove(child)
         self._settle(child)
+        if group is not None:
+            group.remove()
         if child.last_seq:
             return None
         if child.is_ready:
@@ -289,7 +327,7 @@ class ProcessRunner(Runner):
         reason = child.import_error or f"it {_end_of(child)} while importing"
         return f"a child process could not import the app {self._reference}:\n{reason}"
 
-    def _setup(self) -> frames.Setup:
+    def _setup(self, group: Group | None) -> frames.Setup:
         largest = max(self._settings.max_result_bytes, self._settings.max_payload_bytes)
         return frames.Setup(
             reference=self._reference,
@@ -298,6 +336,7 @@ class ProcessRunner(Runner):
             max_result_bytes=self._settings.max_result_bytes,
             frame_limit=2 * largest + frames.FRAME_SLACK,  # a record of members has several results
             log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),
+            memory=self._limits if group is None else str(group.folder),
         )
 
     def _settle(self, child: ChildProcess) -> None:
@@ -312,10 +351,40 @@ class ProcessRunner(Runner):
             self._report(work, outcome_of_stop(work, None, note))
         elif child.killed_for is not None or self._closing.is_set():
             self._report(work, Outcome(OutcomeKind.RETURNED))
+        elif (over := _over_memory(child, work)) is not None:
+            log.warning("job %s (%s): %s", work.id, work.task, over.message)
+            self._report(work, Outcome(OutcomeKind.RAISED, failure=over))
         else:
             failure = Failure("ProcessDied", f"its child process {_end_of(child)}")
             log.warning("job %s (%s): %s", work.id, work.task, failure.message)
             self._report(work, Outcome(OutcomeKind.CRASHED, failure=failure))
+
+
+OUT_OF_MEMORY = f"{OutOfMemory.__module__}.{OutOfMemory.__qualname__}"
+
+
+def _over_memory(child: ChildProcess, work: Work) -> Failure | None:
+    """Return the failure of a work whose process the system has killed for its memory."""
+    mib = shape_of_lane(work.lane).amounts.get(MEMORY)
+    if mib is None or child.group is None or not child.group.was_over():
+        return None
+    peak = child.group.peak()
+    used = f" (at most {said_one(MEMORY, peak >> 20)} were in use)" if peak is not None else ""
+    return Failure(
+        OUT_OF_MEMORY,
+        f"it asked for {said_one(MEMORY, mib)} of memory, and its processes used more{used}: they were "
+        "killed by the system",
+        lineage=tuple(
+            f"{each.__module__}.{each.__qualname__}" for each in OutOfMemory.__mro__[:-1]
+        ),
+    )
+
+
+def child_max_bytes(settings: Settings) -> int | None:
+    """Return the size from which on children are replaced, in bytes. Raises ConfigError."""
+    if settings.child_max_memory is None:
+        return None
+    return parse_node({MEMORY: settings.child_max_memory})[MEMORY] << 20
 
 
 def _end_of(child: ChildProcess) -> str:

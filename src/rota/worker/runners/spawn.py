@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from rota.lib.cgroups import Group
 from rota.runtime.work import Work
 from rota.worker.runners import frames
 from rota.worker.runners.frames import FrameError, FrameReader, Report, Setup, pack
@@ -49,8 +50,11 @@ Receive = Callable[["ChildProcess", Iterator[Report]], None]
 class ChildProcess:
     """A process, its two streams, and the works inside it: the first one runs, the rest wait."""
 
-    def __init__(self, setup: Setup, receive: Receive) -> None:
+    def __init__(self, setup: Setup, receive: Receive, group: Group | None = None) -> None:
         self._receive = receive
+        self.group = group
+        self.ended = 0  # works that have ended in it
+        self.is_retiring = False  # it gets no more work, and ends
         self._reader: FrameReader[Report] = FrameReader(Report, setup.frame_limit)
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._spawn()
@@ -86,6 +90,8 @@ class ChildProcess:
         except OSError:
             self._close_streams()
             raise
+        else:
+            self._join_group()
         finally:
             child_work.close()
             child_control.close()
@@ -93,12 +99,21 @@ class ChildProcess:
         self._work.setblocking(False)
         self._control.setblocking(False)
 
+    def _join_group(self) -> None:
+        if self.group is not None:
+            try:
+                self.group.add(self.process.pid)
+            except OSError as error:
+                log.warning(
+                    "child process %d could not be put into its cgroup: %s", self.pid, error
+                )
+
     @property
     def pid(self) -> int:
         return self.process.pid
 
     def takes_work(self) -> bool:
-        return self.is_ready and not self.gone.is_set()
+        return self.is_ready and not self.is_retiring and not self.gone.is_set()
 
     def first(self) -> Flight | None:
         """Return the work that runs."""
