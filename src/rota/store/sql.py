@@ -122,7 +122,9 @@ _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
       and rota.is_wanted(e.namespace, e.kind, rota.queue_of(e.lane), e.task)"""
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
-_MACRO = re.compile(r"\{\{(let|insert|select|columns|overwrite|tally|tell|trace) (.*?)\}\}", re.DOTALL)
+_MACRO = re.compile(
+    r"\{\{(let|insert|select|columns|overwrite|tally|tell|trace) (.*?)\}\}", re.DOTALL
+)
 _INSERT = re.compile(r"(rota\.(\w+)(?: as \w+)?), (\w+)(?: (\w+))?")
 _SCHEMA = re.compile(r"\brota\.")
 _QUERY = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)

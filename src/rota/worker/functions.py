@@ -258,10 +258,9 @@ class Functions:
     async def _wait(self, work: Work, new: NewWait) -> wire.Waited:
         assert work.run is not None
         key = new.key if new.key is not None else str(work.run)
-        wait, blamed = (new.number, new.name, new.signal, key, new.timeout), _blamed([work])
-        row = await self._persistently(
-            lambda: self._store.wait_for_signal(*self._lease_of(work), *wait, blamed=blamed)
-        )
+        wait = (*self._lease_of(work), new.number, new.name, new.signal, key, new.timeout)
+        blamed = _blamed([work])
+        row = await self._persistently(lambda: self._store.wait_for_signal(*wait, blamed=blamed))
         if row is None:
             raise LeaseLost(f"job {work.id} is no longer this node's")
         work.crashes = 0
