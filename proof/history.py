@@ -234,7 +234,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         "create", "update", "pause", "resume", "trigger", "backfill", "rename", "delete",
         "spoil", "cancel", "retry", "discard", "start run", "cancel run", "pause run",
         "resume run", "retry step", "skip step", "send", "submit unique", "drain", "undrain",
-        "start map",
+        "start map", "submit spared", "switch history",
     ]  # fmt: skip
     subject: str  # the name of a schedule or workflow, or the id of a job or run
     answer: Literal["done", "refused", "failed"]
@@ -415,6 +415,9 @@ _DUMPS = {
             where f.namespace = d.namespace and f.queue = d.queue and f.xid >= w.settled
         ), 0)::bigint as unfolded
         from {schema}.depth as d where d.queue <> '' and d.max_depth is not null order by d.queue""",
+    "trace": """
+        select unnest(ids)::text as id, queue, extract(epoch from ended_at)::float8 as ended_at
+        from {schema}.trace order by 1""",
     "submit_key": "select key, job_id::text from {schema}.submit_key order by key",
     "app_effect": "select job::text, token from {schema}.app_effect order by job, token",
 }

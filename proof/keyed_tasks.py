@@ -29,6 +29,11 @@ DEBOUNCE, DEBOUNCE_MAX = 2.0, 9.0  # after the last submit, and after the first
 
 IN_CHUNKS, AS_JOBS = "member", "member_job"  # a job of the first calls its handler for many items
 
+# -- `proof.sparing`: a queue, named as its first task, that does not keep all of its jobs
+
+SPARED, SPARED_EXACT = "spared", "spared_exact"
+OF_SPARED = frozenset({SPARED, SPARED_EXACT})
+
 # The jobs by which schedules start runs, and which journal nothing.
 STARTS_RUNS = "rota.start"
 

@@ -52,6 +52,7 @@ from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
 from proof.checker.signals import signals_are_not_lost, signals_are_taken_once
 from proof.checker.soundness import the_history_is_sound
+from proof.checker.sparing import jobs_that_are_not_kept_leave_a_trace
 from proof.checker.submitting import a_key_names_one_job, no_job_is_lost
 from proof.checker.summary import stats_of, title_of
 from proof.checker.timing import starts_are_on_time
@@ -141,6 +142,10 @@ RULES = (
     Rule(
         44, "runs of a schedule don't overlap", ("runs of schedules",),
         runs_of_a_schedule_do_not_overlap,
+    ),
+    Rule(
+        45, "jobs that aren't kept leave a trace", ("jobs of such queues", "traces", "asked again"),
+        jobs_that_are_not_kept_leave_a_trace,
     ),
 )  # fmt: skip
 

@@ -142,6 +142,14 @@ class CheckpointRow(msgspec.Struct, gc=False, omit_defaults=True):
     wake_at: float | None = None
 
 
+class TraceRow(msgspec.Struct, gc=False):
+    """Of a job that succeeded, and that its queue did not keep."""
+
+    id: str
+    queue: str
+    ended_at: float
+
+
 class SignalRow(msgspec.Struct, gc=False, omit_defaults=True):
     id: str
     name: str
@@ -333,6 +341,9 @@ class Facts:
             self.sights[sight.run].append(sight)
         self.maps = {row.run_id: row for row in history.rows_as("map", MapRow)}
         self.members = history.members()  # in order of time
+        self.traces: dict[str, list[TraceRow]] = defaultdict(list)
+        for trace in history.rows_as("trace", TraceRow):
+            self.traces[trace.id].append(trace)
         self.shards = history.rows_as("shard", ShardRow)
         self.moves = history.rows_as("shard_move", MoveRow)
         self.nodes = {row.id: row for row in history.rows_as("node", NodeRow)}

@@ -20,7 +20,7 @@ from proof.checker.facts import (
 )
 from proof.checker.report import Found, Tally, line
 from proof.history import ACCEPTED, REFUSED, Beat
-from proof.keyed_tasks import IN_CHUNKS
+from proof.keyed_tasks import IN_CHUNKS, OF_SPARED
 
 # Rows in these states carry the token they were last held under, unless none was.
 _UNDER_A_TOKEN = {RUNNING, SUCCEEDED, FAILED, CANCELLED}
@@ -31,7 +31,7 @@ def no_stale_write_is_taken(facts: Facts, tally: Tally) -> Found:
         attempts = facts.attempts.get(row.id, [])
         if row.step == 0 and row.run_id in facts.sights:
             continue  # a durable function: there are rules of their own for those
-        if row.task == IN_CHUNKS:  # and for members of maps
+        if row.task == IN_CHUNKS or row.task in OF_SPARED:  # for maps, and for what isn't kept
             continue
         if row.state in _UNDER_A_TOKEN and row.token is not None:
             tally["final tokens"] += 1
@@ -108,7 +108,7 @@ def effects_are_exactly_once(facts: Facts, tally: Tally) -> Found:
                 lines = evidence_of(facts.attempts.get(row.id, []), row)
                 yield f"job {row.id}", problem, (*lines, *map(_line, effects))
     for job, effects in facts.effects.items():
-        if job not in facts.jobs:
+        if job not in facts.jobs and job not in facts.traces:
             yield f"job {job}", "has effects, and isn't in the database", tuple(map(_line, effects))
 
 

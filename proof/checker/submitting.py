@@ -6,7 +6,8 @@ from proof import keyed_tasks as keyed
 from proof.checker.facts import Facts, JobRow, Request
 from proof.checker.report import Found, Tally, line
 
-_OF_OTHERS = {*keyed.UNIQUE, keyed.SHARED, keyed.PACED}  # who write no record of each job
+# Who write no record of each job that clients have.
+_OF_OTHERS = {*keyed.UNIQUE, keyed.SHARED, keyed.PACED, *keyed.OF_SPARED}
 
 
 def no_job_is_lost(facts: Facts, tally: Tally) -> Found:

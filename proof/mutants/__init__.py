@@ -29,6 +29,7 @@ from proof.mutants import (
     limits,
     quotas,
     sharing,
+    sparing,
     steering,
 )
 from proof.mutants.changes import in_function, in_query, replaced
@@ -365,6 +366,7 @@ MUTANTS: list[Mutant] = [
         vars(limits),
         vars(quotas),
         vars(sharing),
+        vars(sparing),
         vars(coordinators),
     )
     for value in list(room.values())

@@ -25,6 +25,7 @@ from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
 from proof.simulation.patches import current
 from proof.simulation.workload import Journal, make_app
+from proof.sparing import SparingOperator
 from proof.spoiling import spoiling
 from proof.unique import UniqueClient
 from rota import App, NotFound, RotaError, Settings, StoreUnavailable
@@ -245,6 +246,13 @@ class Cluster:
         return MapOperator(
             self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(3.0, 10.0),
+        )  # fmt: skip
+
+    def make_sparing_operator(self) -> SparingOperator:
+        random = Random(f"{self.seed} history")
+        return SparingOperator(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            pace=random.uniform(0.5, 2.0),
         )  # fmt: skip
 
     def make_function_operator(self) -> FunctionOperator:

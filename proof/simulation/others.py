@@ -17,12 +17,14 @@ class Others:
         self.shares = cluster.make_share_operator() if "shares" in moves else None
         self.drains = cluster.make_drain_operator() if "drains" in moves else None
         self.maps = cluster.make_map_operator() if "maps" in moves else None
+        self.sparing = cluster.make_sparing_operator() if "history" in moves else None
         # Two, who submit at the same time.
         unique = [cluster.make_unique_client(number) for number in (1, 2) if "unique" in moves]
         self._all: dict[str, Any] = {
             name: each
             for name, each in (
                 ("shares", self.shares), ("drains", self.drains), ("maps", self.maps),
+                ("sparing", self.sparing),
                 *((f"unique{number}", client) for number, client in enumerate(unique)),
             )
             if each is not None

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, keyed, maps, odd, quotas, shares, unique
+from proof import flows, functions, hung, keyed, maps, odd, quotas, shares, sparing, unique
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -133,6 +133,11 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
         maps.add_tasks(
             app, journal.attempt, journal.count, lambda: asyncio.get_running_loop().time(),
             lambda: current().name, _nap, lambda: current().random.random(),
+        )  # fmt: skip
+    if "history" in moves:
+        sparing.add_tasks(
+            app, journal.count, lambda: asyncio.get_running_loop().time(), lambda: current().name,
+            _nap, _EFFECT,
         )  # fmt: skip
     if "quotas" in moves:
         quotas.add_tasks(app, journal.attempt, _nap)
