@@ -9,7 +9,7 @@ _MOVES = frozenset({"history", "commits"})
 
 trace_forgotten = Mutant(
     name="history: who submits again is not told of a trace",
-    sql=in_function("left_trace", ("return exists (", "return false and exists (")),
+    sql=in_function("traces_of", ("limit 1", "limit 0")),
     moves=_MOVES,
 )
 sparing_unfenced = Mutant(

@@ -152,7 +152,7 @@ async def test_a_schedule_that_was_set_aside_is_repaired_by_an_update(
 async def test_what_waits_for_its_spread_as_the_row_is_spoilt_is_said_to_be_unknown(
     app: App, sandbox: rota.testing.Sandbox, hot: Any
 ) -> None:
-    """It was due, and a run by hand came after it: nothing is known from before it, not from that run."""
+    """It was due, and a run by hand came after it: what is known ends before it, not with that run."""
     firer = make_firer(hot)
     await app.schedule("s", "tell", every="1h", spread="50m")
     await sandbox.advance(hours=1, seconds=5)  # the spread of this name is more than that

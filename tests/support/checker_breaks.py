@@ -15,6 +15,7 @@ from proof.history import (
     REFUSED,
     SHUTDOWN,
     Fault,
+    Member,
     Operation,
     SchedulePromise,
 )
@@ -49,6 +50,22 @@ def db(at: float) -> float:
 def end_without_start(story: Story) -> None:
     row = story.succeeds()
     story.beats.append(msgspec.structs.replace(story.beats[-1], token=row["token"] + 1))
+
+
+def began_again(story: Story) -> None:
+    story.members.append(Member(1085.0, "start", "spared", 1, "spared-2", 10**6, "w2"))
+
+
+def never_succeeded(story: Story) -> None:
+    story.members = [m for m in story.members if (m.job, m.event) != ("spared-2", "ok")]
+
+
+def kept_all(story: Story) -> None:
+    story.operate("switch history", "spared", 1010.0, detail="all")
+
+
+def spared_and_kept(story: Story) -> None:
+    story.finish(story.row("spared-2", "spared", 1076.0, token=None), 1076.2)
 
 
 def over_the_limit(story: Story) -> None:
@@ -669,6 +686,14 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (41, "jobs were there at", too_deep),
     (42, "its depth is 3 and +0, and it has 0 jobs",
      lambda s: with_row(s, "depth", {"jobs": 3}, queue="narrow")),
+    (45, "has 0 rows and 0 traces", lambda s: without_row(s, "trace", id="spared-2")),
+    (45, "has 1 rows and 1 traces", spared_and_kept),
+    (45, "no attempt of it had succeeded", never_succeeded),
+    (45, "began again after it had ended", began_again),
+    (45, "was not kept by a queue that keeps all", kept_all),
+    (45, "and has 0 effects", lambda s: without_row(s, "app_effect", job="spared-3")),
+    (45, "under which no attempt had succeeded",
+     lambda s: with_row(s, "job", {"token": 0}, id="spared-1")),
     (42, "has room, and is shut", lambda s: with_row(s, "depth", {"shut": 1}, queue="narrow")),
     (26, "was sent again as signal-9, under the same once", sent_twice_with_one_once),
     (43, "was given the result of None, and step s0 has fine-0/", given_nothing),

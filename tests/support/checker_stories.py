@@ -42,6 +42,7 @@ GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
     "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "share": 1, "paced": 1, "once_waiting": 1,
     "once_unfinished": 1, "once_in_a_while": 1, "debounced": 1, "narrow": 1,
+    "spared": 1, "spared_exact": 3,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
 
@@ -98,7 +99,7 @@ class Story:
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
                 "submit_key", "app_effect", "gate", "run", "step",
-                "checkpoint", "signal", "map", "depth",
+                "checkpoint", "signal", "map", "depth", "trace",
             )
         }  # fmt: skip
         self.faults = [
@@ -241,6 +242,31 @@ class Story:
         for item in range(2):
             for event in ("start", "ok"):
                 self.members.append(Member(1081 + item, event, id, item, "chunk", 1, "w2"))
+
+    def is_spared(self) -> None:
+        """Two that their queue doesn't keep, of which one is submitted again, and one that it does."""
+        if any(operation.kind == "switch history" for operation in self.operations):
+            return  # only one of them tells what the queue keeps
+        self._spare("spared-1", "spared", 1003.0)
+        self.operate("switch history", "spared", 1007.0, detail="none")
+        for number, task in ((2, "spared"), (3, "spared_exact")):
+            self._spare(f"spared-{number}", task, 1076.0)
+        self.operate("submit spared", "spared-2", 1080.0, detail="spared")
+
+    def _spare(self, id: str, task: str, at: float) -> None:
+        self.operate("submit spared", id, at, detail=task)
+        token = next(self._tokens)
+        for event in ("start", "ok"):
+            self.members.append(Member(at + 0.1, event, task, 0, id, token, "w2"))
+        if at < 1007:
+            row = self.row(id, task, at)
+            row |= {"token": token, "attempt": 1}
+            self.finish(row, at + 0.2)
+            return
+        if task == "spared_exact":
+            self.tables["app_effect"].append({"job": id, "token": token})
+        ended = at + 0.2 + DATABASE_MINUS_AT
+        self.tables["trace"].append({"id": id, "queue": "spared", "ended_at": ended})
 
     def is_lost(self, task: str = "plain") -> Row:
         """Its node dies, and another takes it over."""
@@ -599,7 +625,7 @@ LIVES = (
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
     Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys, Story.has_shares,
-    Story.is_paced, Story.is_unique, Story.is_drained, Story.is_mapped,
+    Story.is_paced, Story.is_unique, Story.is_drained, Story.is_spared, Story.is_mapped,
 )  # fmt: skip
 
 
