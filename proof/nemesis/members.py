@@ -24,6 +24,9 @@ from proof.nemesis.proxy import Proxy
 _ROOT = Path(__file__).parent.parent.parent
 _RESTART_SECONDS = 0.5
 
+Progress = Callable[[], int]
+_PERIODS = 5  # of patience
+
 
 class Member:
     def __init__(
@@ -106,15 +109,21 @@ class Member:
             if not self._holders:
                 self._may_run.set()
 
-    async def _end(self, number: signal.Signals, patience: float = 20.0) -> bool:
+    async def _end(
+        self, number: signal.Signals, patience: float = 20.0, progress: Progress | None = None
+    ) -> bool:
         """Whether it ended by itself after the signal, and had not to be killed."""
         process = self._process
         if process is None or process.returncode is not None:
             return True
         self._send(number)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), patience)
-            return True
+        for _ in range(_PERIODS if progress is not None else 1):
+            before = progress() if progress is not None else 0
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), patience)
+                return True
+            if progress is not None and progress() == before:
+                break
         self._send(signal.SIGKILL)
         await process.wait()
         return False
@@ -162,12 +171,13 @@ class Member:
 
     # -- the end
 
-    async def stop(self, patience: float = 30.0) -> bool:
-        """Gracefully; whether that was enough."""
+    async def stop(self, patience: float = 30.0, progress: Progress | None = None) -> bool:
+        """Gracefully; whether that was enough. Whose number of `progress` still changes is slow, and
+        not stuck: it is given more time, but not for ever."""
         self._closing = True
         self._may_run.set()
         self._thaw(self._frozen)
-        graceful = await self._end(signal.SIGTERM, patience)
+        graceful = await self._end(signal.SIGTERM, patience, progress)
         await self._gone()
         return graceful
 

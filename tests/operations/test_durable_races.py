@@ -10,7 +10,7 @@ import pytest
 from proof.waiting import eventually
 from rota import App, Retry
 from rota.durable.context import DurableContext
-from rota.errors import CallFailed, LeaseLost
+from rota.errors import CallFailed, LeaseLost, RunCancelled
 from rota.node import Node
 from rota.operations.run_advance import RunAdvance
 from rota.run_handle import RunHandle
@@ -289,3 +289,71 @@ async def test_a_branch_that_loses_its_job_does_not_leave_the_others_waiting(app
         async with Node(app).running():
             await eventually(lambda: len(left) == 2, what="the function is left")
     assert left == ["wait", "function"]
+
+
+class LateRecords:
+    """Records are written when a race has had time to end: once a signal was taken, or `at_once`."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, at_once: bool) -> None:
+        self.on, self._at_once, self._taken = False, at_once, asyncio.Event()
+        self._later: list[asyncio.Task[None]] = []
+        self._record = DurableFunctionStore.record_checkpoints
+        self._wait = DurableFunctionStore.wait_for_signal
+        late = self
+
+        async def record(self: DurableFunctionStore, *args: Any) -> Any:
+            if late.on:
+                await (late._soon() if late._at_once else late._taken.wait())
+            return await late._record(self, *args)
+
+        async def wait(self: DurableFunctionStore, *args: Any, **named: Any) -> Any:
+            found = await late._wait(self, *args, **named)
+            late._later.append(asyncio.create_task(late._soon()))
+            return found
+
+        monkeypatch.setattr(DurableFunctionStore, "record_checkpoints", record)
+        monkeypatch.setattr(DurableFunctionStore, "wait_for_signal", wait)
+
+    async def _soon(self) -> None:
+        for _ in range(50):  # turns of the loop, in which the race ends
+            await asyncio.sleep(0)
+        self._taken.set()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_cancel_that_a_loser_was_being_told_of_as_it_lost_is_told_again(
+    sandbox: Sandbox, shop: Shop, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """What it is told is still being recorded when another branch has won: in place of something new, or
+    of another try of a step that was begun before."""
+    records = LateRecords(monkeypatch, at_once=begun)
+
+    async def fail() -> None:
+        raise ValueError("not now")
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        async def first() -> Any:
+            if begun:
+                return await ctx.options(retry=Retry(max_attempts=9, base=3600)).step(fail)
+            return await ctx.sleep(60)
+
+        async def second() -> Any:
+            return await ctx.wait("go")
+
+        await ctx.race(first(), second())
+        try:
+            await ctx.step(shop.note, "charge")
+        except RunCancelled:
+            await ctx.options(name="refund").step(shop.note, "refund")
+            raise
+
+    run = await order.start()
+    if begun:
+        await sandbox.run_due()
+    records.on = True
+    await run.send("go", 1)
+    await run.cancel()
+    await sandbox.run_due()
+    assert (await run.status()).state == "cancelled"
+    assert shop.ran == ["refund"]

@@ -262,9 +262,10 @@ class Replay:
         ):
             self._told_in = gather
             number = self._told_at = self.make_room()
-            await self.record(
-                NewCheckpoint(number=number, kind=kind, state=StepState.CANCELLED, name=name)
-            )
+            told = NewCheckpoint(number=number, kind=kind, state=StepState.CANCELLED, name=name)
+            # Before the answer: if its branch loses a race meanwhile, the function was not told.
+            self._keep(told)
+            await self.record(told)
             raise RunCancelled("the run is being cancelled")
 
     async def check_begun(self, begun: Checkpoint) -> None:
@@ -276,12 +277,15 @@ class Replay:
             digest=begun.digest, attempt=begun.attempt,
         )  # fmt: skip
         if self._told_at is None:
-            # What has a higher number than this note is begun to clean up.
+            # What has a higher number than this note is begun to clean up. It is of this branch, which
+            # may lose a race: then the function was not told.
             number = self._told_at = self.make_room()
             note = msgspec.structs.replace(
-                told, number=number, kind=CheckpointKind.NOTE, name="cancelled"
+                told, number=number, kind=CheckpointKind.NOTE, name=f"{_branch.get()}cancelled"
             )
             self._notes.append(note)
+            self._keep(note)
+        self._keep(told)
         await self.record(told)
         raise RunCancelled("the run is being cancelled")
 
