@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proof.resource_tasks import AMOUNTS
+
 # -- `proof.keyed`
 
 # How many of its jobs may run at a time; for each key, if the task gives its jobs keys.
@@ -33,4 +35,4 @@ IN_CHUNKS, AS_JOBS = "member", "member_job"  # a job of the first calls its hand
 STARTS_RUNS = "rota.start"
 
 # For others of its kind, and not only for a slot.
-WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED}
+WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED} | frozenset(AMOUNTS)

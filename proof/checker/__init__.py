@@ -48,6 +48,7 @@ from proof.checker.punctuality import schedules_fire_on_time
 from proof.checker.quotas import depths_are_kept, depths_are_right
 from proof.checker.rates import rates_are_kept
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
+from proof.checker.resources import capacities_are_kept, large_jobs_are_not_starved
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
 from proof.checker.signals import signals_are_not_lost, signals_are_taken_once
@@ -142,6 +143,8 @@ RULES = (
         44, "runs of a schedule don't overlap", ("runs of schedules",),
         runs_of_a_schedule_do_not_overlap,
     ),
+    Rule(45, "capacities are kept", ("starts with resources",), capacities_are_kept),
+    Rule(46, "large jobs are not starved", ("largest jobs in calm",), large_jobs_are_not_starved),
 )  # fmt: skip
 
 

@@ -28,6 +28,7 @@ from proof.mutants import (
     idleness,
     limits,
     quotas,
+    resources,
     sharing,
     steering,
 )
@@ -362,6 +363,7 @@ MUTANTS: list[Mutant] = [
         vars(flows),
         vars(functions),
         vars(allotments),
+        vars(resources),
         vars(limits),
         vars(quotas),
         vars(sharing),
