@@ -1,4 +1,4 @@
-"""No node runs more than it has, and the largest job waits for its patience and the longest run at most."""
+"""No node runs more than it has, and the largest job waits for patience and the longest run at most."""
 
 from __future__ import annotations
 
