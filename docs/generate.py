@@ -64,6 +64,13 @@ SETTINGS = {
     "concurrency": "Coroutines that a node runs at a time.",
     "processes": "Child processes of a node, for plain functions.",
     "threads": 'Threads of a node, for tasks with `runner="thread"`.',
+    "resources": "What this node has for jobs that ask for it: `gpu=2,memory=16GB`, a dict in code. "
+    "Memory and CPU that are not named are those of the container or the machine.",
+    "resource_patience": "Seconds for which a job may fit nowhere; then a node makes room for it.",
+    "memory_limits": "How children and programs are kept within the memory of their job: `auto` (a "
+    "cgroup where the node may make some, else rlimit), `cgroup`, `rlimit` or `none`.",
+    "child_max_jobs": "Jobs after which a child process is replaced.",
+    "child_max_memory": "Size from which a child process is replaced after its job: `500MB`.",
     "prefetch": "Jobs that a node claims ahead of a free slot, at the very most.",
     "grace": "Seconds that a shutdown leaves running jobs to end by themselves.",
     "kill_grace": "Seconds between asking a handler to stop and making it stop.",

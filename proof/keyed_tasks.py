@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from proof.resource_tasks import AMOUNTS
+
 # -- `proof.keyed`
 
 # How many of its jobs may run at a time; for each key, if the task gives its jobs keys.
@@ -38,4 +40,4 @@ OF_SPARED = frozenset({SPARED, SPARED_EXACT})
 STARTS_RUNS = "rota.start"
 
 # For others of its kind, and not only for a slot.
-WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED}
+WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED} | frozenset(AMOUNTS)

@@ -48,6 +48,7 @@ from proof.checker.punctuality import schedules_fire_on_time
 from proof.checker.quotas import depths_are_kept, depths_are_right
 from proof.checker.rates import rates_are_kept
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
+from proof.checker.resources import capacities_are_kept, large_jobs_are_not_starved
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
 from proof.checker.signals import signals_are_not_lost, signals_are_taken_once
@@ -147,6 +148,8 @@ RULES = (
         45, "jobs that aren't kept leave a trace", ("jobs of such queues", "traces", "asked again"),
         jobs_that_are_not_kept_leave_a_trace,
     ),
+    Rule(46, "capacities are kept", ("starts with resources",), capacities_are_kept),
+    Rule(47, "large jobs are not starved", ("largest jobs in calm",), large_jobs_are_not_starved),
 )  # fmt: skip
 
 

@@ -12,13 +12,14 @@ from typing import Any
 
 import asyncpg
 
-from proof import hung, keyed, quotas
+from proof import hung, keyed, machines, quotas
 from proof.draining import DrainOperator
 from proof.flows import RunOperator
 from proof.function_operator import FunctionOperator
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
 from proof.maps import MapOperator
 from proof.operators import Operator
+from proof.resource_tasks import GPU, capacity_of
 from proof.shares import ShareOperator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
@@ -92,7 +93,7 @@ class NodeMember(Member):
         while node is None and not stopped.is_set():
             begun = self.cluster.loop.time()
             app = self.cluster.make_app()
-            node = Node(app, roles=self.roles)
+            node = Node(app, roles=self.roles, resources={GPU: capacity_of(current().name)})
             try:
                 await node.start()
                 self.cluster.processes[str(node.id)] = current().name
@@ -185,6 +186,8 @@ class Cluster:
             mix |= keyed.choose_mix(Random(f"{self.seed} keys"))
         if "quotas" in self.moves:
             mix |= quotas.choose_mix(Random(f"{self.seed} quotas"))
+        if "resources" in self.moves:
+            mix |= machines.choose_mix(Random(f"{self.seed} resources"))
         self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
 
     def make_app(self) -> App:

@@ -30,6 +30,7 @@ MOVES = {
     "maps": "maps over lists, in chunks and as jobs of their own",
     "quotas": "a queue with a limit of depth, filled until submits are refused",
     "history": "a queue keeps all, some or none of its jobs, by turns, and they are submitted again",
+    "resources": "jobs that take resources of unequal machines, small ones in front of large ones",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
     "coordinator": "etcd, ZooKeeper or Consul shares the shards in three of four seeds, and is broken",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from proof import machines
 from proof.simulation.cluster import Cluster
 
 _ON = 15.0  # virtual seconds that they go on for after healing
@@ -14,6 +15,7 @@ class Others:
     def __init__(self, cluster: Cluster, moves: frozenset[str]) -> None:
         self._cluster = cluster
         self.late = cluster.make_late_client() if "keys" in moves else None
+        self.large = cluster.make_late_client() if "resources" in moves else None
         self.shares = cluster.make_share_operator() if "shares" in moves else None
         self.drains = cluster.make_drain_operator() if "drains" in moves else None
         self.maps = cluster.make_map_operator() if "maps" in moves else None
@@ -45,6 +47,10 @@ class Others:
             after = self._cluster.settings.lease_seconds + 1
             leave = self.late.submit_later(after, {"few": 12, "lonely": 4, "by_customer": 6})
             self._busy.append(self._cluster.on_behalf("keys.leave", leave))
+        if self.large is not None:
+            after = self._cluster.settings.lease_seconds + 2
+            leave = self.large.submit_later(after, machines.LATE)
+            self._busy.append(self._cluster.on_behalf("resources.leave", leave))
         if self.shares is not None:
             self.shares.stopping = True
             self._busy.append(self._cluster.on_behalf("shares.leave", self.shares.leave()))

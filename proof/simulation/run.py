@@ -21,6 +21,7 @@ from proof.checker import Report, check
 from proof.function_operator import FunctionOperator
 from proof.history import Meta, Recorder, dump_database, write_meta
 from proof.operators import Operator, create_schedules
+from proof.resource_tasks import PATIENCE
 from proof.simulation import fences, surroundings
 from proof.simulation.cluster import Cluster
 from proof.simulation.coordinator import setting
@@ -339,7 +340,7 @@ def _choose_settings(url: str, random: Random) -> Settings:
         database_url=url, schema=SCHEMA, node_name="sim", heartbeat=random.choice((1.0, 2.0, 3.0)),
         poll=random.uniform(1, 5), concurrency=random.randint(3, 10), pool_size=3,
         grace=random.choice((0.5, 3.0)), kill_grace=1.0, connect_timeout=4.0, statement_timeout=5.0,
-        max_crashes=random.choice((3, 10)), processes=1, threads=1,
+        max_crashes=random.choice((3, 10)), processes=1, threads=1, resource_patience=PATIENCE,
     )  # fmt: skip
 
 

@@ -12,7 +12,19 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, keyed, maps, odd, quotas, shares, sparing, unique
+from proof import (
+    flows,
+    functions,
+    hung,
+    keyed,
+    machines,
+    maps,
+    odd,
+    quotas,
+    shares,
+    sparing,
+    unique,
+)
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -141,6 +153,8 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
         )  # fmt: skip
     if "quotas" in moves:
         quotas.add_tasks(app, journal.attempt, _nap)
+    if "resources" in moves:
+        machines.add_tasks(app, journal.attempt, _nap)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:

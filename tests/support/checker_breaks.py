@@ -142,6 +142,14 @@ def started_on_a_drained_node(story: Story) -> None:
     story.run(story.submit("plain", 1090.0), 1090.1, "w8")
 
 
+def more_than_it_has(story: Story) -> None:
+    story.run(story.submit("one_gpu", 1086.0), 1086.2, "w2")
+
+
+def starved(story: Story) -> None:
+    story.run(story.submit("most_gpus", 1084.0), 1098.5, "w2")
+
+
 def member_forgotten(story: Story) -> None:
     story.members = [member for member in story.members if member.item == 0]
 
@@ -679,6 +687,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (37, "which had started 0.750 s too early", begun_before_it_was_quiet),
     (37, "which is not in the database", answered_with_nothing),
     (38, "was asked to drain at 1080.100, and started a job at 1090.100", started_on_a_drained_node),
+    (46, "its jobs held 7 gpu, and it has 6", more_than_it_has),
+    (47, "it could have been the next from 1086.000 on", starved),
     (39, "succeeded, and member 1 was never done", member_forgotten),
     (39, "did member 1 more than once", member_called_twice),
     (39, "counted 3 members of 2", members_miscounted),

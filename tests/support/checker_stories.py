@@ -43,6 +43,7 @@ GUARANTEES = {
     "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "share": 1, "paced": 1, "once_waiting": 1,
     "once_unfinished": 1, "once_in_a_while": 1, "debounced": 1, "narrow": 1,
     "spared": 1, "spared_exact": 3,
+    "one_gpu": 1, "most_gpus": 1,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
 
@@ -232,6 +233,12 @@ class Story:
     def is_drained(self) -> None:
         self.operate("drain", "node-8", 1080, detail="w8")
         self.operate("undrain", "node-8", 1095, detail="w8")
+
+    def has_machines(self) -> None:
+        """Machine 2 has six, and makes room for a job that takes all of them."""
+        for at in (1080.2, 1080.4, 1081.0):
+            self.run(self.submit("one_gpu", 1080.0), at, "w2", seconds=2.0)
+        self.run(self.submit("most_gpus", 1080.0), 1086.0, "w2")
 
     def is_mapped(self) -> None:
         times = {"created_at": 1080 + DATABASE_MINUS_AT, "ended_at": 1082 + DATABASE_MINUS_AT}
@@ -626,6 +633,7 @@ LIVES = (
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
     Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys, Story.has_shares,
     Story.is_paced, Story.is_unique, Story.is_drained, Story.is_spared, Story.is_mapped,
+    Story.has_machines,
 )  # fmt: skip
 
 

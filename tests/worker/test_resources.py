@@ -133,6 +133,36 @@ async def test_a_big_job_gets_a_node_before_the_small_ones_that_follow(make_app,
     assert uses.most["one"] == 4
 
 
+async def test_a_reservation_ends_when_another_node_has_taken_the_job(make_app, start, uses):
+    app = gpu_app(make_app, uses, "submitter")
+    uses.hold = {"long": asyncio.Event()}
+    await start("one", gpu=4)
+    long = await app.tasks["small"].submit("long")
+    await eventually(lambda: uses.now.get("one") == 1)
+    big = await app.tasks["big"].submit()
+
+    async def reserved() -> bool:
+        return any(node.reserved for node in await app.nodes.list())
+
+    async def free() -> bool:
+        return not await reserved()
+
+    await eventually(reserved, 20)
+    await start("two", gpu=4)
+    await big.result(timeout=20)
+    assert uses.runs("big") == ["two"]
+    uses.hold["long"].set()  # now the shape fits on node one, and nobody waits for it
+    await long.result(timeout=20)
+    await eventually(free, 20)
+    uses.hold = {f"after-{n}": asyncio.Event() for n in range(8)}
+    after = [await app.tasks["small"].submit(name) for name in uses.hold]
+    await eventually(lambda: sum(uses.now.values()) == 8, 20)  # on both of them
+    for event in uses.hold.values():
+        event.set()
+    for job in after:
+        await job.result(timeout=20)
+
+
 async def test_jobs_are_near_to_a_label_for_a_while_and_then_anybodys(make_app, start, uses):
     app = gpu_app(make_app, uses, "submitter")
     await start("other")

@@ -12,7 +12,7 @@ from rota.store.rows import lane_name
 _KEPT_SECONDS = 5.0
 _MOST_KEPT = 1_000
 
-# Reads the facts of a lane, in a namespace: `JobStore.explain_resources`.
+# Reads the facts of a lane, in a namespace: `JobStore.machines_of_lane`.
 Read = Callable[[str, str], Awaitable[dict[str, Any]]]
 
 

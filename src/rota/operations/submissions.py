@@ -110,7 +110,7 @@ class Submissions:
         if warnings:
             await self.note_unknown(job.task, answer.id)
         if job.needs:
-            read = (await self._rota.store()).explain_resources
+            read = (await self._rota.store()).machines_of_lane
             warnings += await self._room.about(read, job.namespace, job.queue, job.needs)
         return Accepted(answer.id, job.task, answer.existed, warnings, answer.stood_for)
 

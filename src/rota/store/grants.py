@@ -42,6 +42,7 @@ class _Role(NamedTuple):
 _WORKS = (
     "work", "nodes", "limits", "logs", "workflows", "durable_functions", "maps", "signatures",
     "endpoints", "encryption", "events", "jobs", "unique", "stats", "schema_objects",
+    "resources",
 )  # fmt: skip
 _SCHEDULES = (
     "schedules", "shards", "upkeep", "logs", "nodes", "events", "run_stats", "limits", "encryption",

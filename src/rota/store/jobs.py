@@ -247,6 +247,16 @@ class JobStore(Store):
             "reserved_on": reserved[0]["name"] if reserved else None,
         }
 
+    async def machines_of_lane(self, namespace: str, lane: str) -> dict[str, Any]:
+        """Return the workers of a lane that asks for resources, and what they have."""
+        rows = await self.database.fetch("machines_of_lane", namespace, lane)
+        return {
+            "machines": [
+                Machine(row["name"], msgspec.json.decode(row["resources"]), tuple(row["labels"]))
+                for row in rows
+            ]
+        }
+
     async def list_nodes(
         self, namespace: str, *, ended: bool = False, id: UUID | None = None, most: int = 1_000,
         skip: int = 0,

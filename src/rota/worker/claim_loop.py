@@ -81,6 +81,7 @@ class Worker(Service):
             store.database, settings, lease, self.stock, lambda: self.task_names
         )
         self.reservations.is_draining = lambda: self.draining
+        self.reservations.changed = self.wake
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often
@@ -430,8 +431,8 @@ class Worker(Service):
 
     def _after_end(self, work: Work) -> None:
         """Free the slot of a job that has ended or was given back."""
-        if work.queue is not None:
-            self._held[work.queue] -= 1
+        if work.queue is not None or self.stock.held:
+            self._uncount(work)
         if self.shared.entries:
             self.shared.note_end(work)
         # A free slot is a reason to claim only while there may be something to find.

@@ -35,6 +35,7 @@ class Reservations(Service):
         self._mine = False  # this node may have a row
         self._told: tuple[UUID, resources.Amounts] | None = None
         self._cries: dict[str, tuple[int, int]] = {}
+        self.changed: Callable[[], None] = lambda: None  # what may start is another from now on
         self.is_draining: Callable[[], bool] = lambda: False
 
     def pass_to_all(self, lane: str, rank: int, count: int) -> None:
@@ -52,21 +53,29 @@ class Reservations(Service):
                 await self._database.fetch(
                     "pass_to_all", self._settings.namespace, f"{lane} {rank} {count}"
                 )
-        pressed = [] if self.is_draining() else stock.pressed()
-        if pressed:
+        asked = [] if self.is_draining() else stock.pressed(self._settings.resource_patience)
+        if stock.reserved is not None and stock.reserved not in asked and not self.is_draining():
+            # It fits by now; but its job may have gone elsewhere: then the reservation must end.
+            asked.append(stock.reserved)
+        if asked:
             self._mine = True
             reserved = await self._database.fetchval(
-                "reserve", node, self._settings.namespace, pressed,
+                "reserve", node, self._settings.namespace, asked,
                 self._settings.resource_patience, self._task_names(),
             )  # fmt: skip
             if node == self._lease.node_id:
-                stock.reserve(reserved)
-        elif self._mine and (stock.reserved is None or self.is_draining()):
-            stock.reserve(None)
+                self._settle(reserved)
+        elif self._mine:
+            self._settle(None)
             await self._database.fetch("end_reservation", node)
             self._mine = False
         await self._tell(node)
         return _EVERY
+
+    def _settle(self, lane: str | None) -> None:
+        if lane != self._stock.reserved:
+            self._stock.reserve(lane)
+            self.changed()
 
     async def _tell(self, node: UUID) -> None:
         """Write what is used, for those who look. What counts is in memory."""

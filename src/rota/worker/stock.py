@@ -175,13 +175,14 @@ class Stock:
 
     # -- reservations
 
-    def pressed(self) -> list[str]:
-        """Return the lanes that this node could serve, and that don't fit what is free."""
+    def pressed(self, patience: float) -> list[str]:
+        """Return the lanes that this node could serve, and that don't fit what is free. One that is near
+        to others only if they have had their time when its patience is over."""
         return [
             lane
             for lane, shape in sorted(self.shapes.items())
             if shape.amounts and not resources.fits(self.free, shape.amounts)
-            and not self._served.is_far(shape)
+            and not (self._served.is_far(shape) and shape.near_seconds > patience)
         ]  # fmt: skip
 
     def reserve(self, lane: str | None) -> None:

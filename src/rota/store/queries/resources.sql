@@ -73,6 +73,15 @@ where n.namespace = $1 and 'worker' = any(n.roles) and n.state in ('live', 'drai
 order by rota.can_run(rota.needs_of($2), n.capabilities, n.resources) desc, n.started_at
 limit 200;
 
+-- name: machines_of_lane
+-- The same workers, without what they run: who only submits may read no more.
+select n.name, coalesce(n.resources, '{}') as resources, n.labels from rota.node as n
+where n.namespace = $1 and 'worker' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()
+  and (n.queues = '{}' or rota.queue_of($2) = any(n.queues))
+  and rota.capabilities_in(rota.needs_of($2)) <@ n.capabilities
+order by rota.can_run(rota.needs_of($2), n.capabilities, n.resources) desc, n.started_at
+limit 200;
+
 -- name: reserved_on
 select n.name from rota.reservation as r join rota.node as n on n.id = r.node
 where r.namespace = $1 and r.lane in ($2, $2 || '#') and n.state = 'live' and n.expires_at > rota.now();
