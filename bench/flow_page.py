@@ -10,10 +10,10 @@ from typing import Any
 
 from rich.table import Table
 
+from bench import sections
 from bench.peers.catalogue import FLOW_PEERS
 from bench.svg import Bar, bars, figure
 
-DOCS = Path(__file__).parents[1] / "docs"
 HEADING = "## Workflows and durable functions"
 
 Found = dict[str, Any]
@@ -129,31 +129,19 @@ def table(found: Found) -> Table:
     return drawn
 
 
-def kept(docs: Path = DOCS) -> str:
-    """This part of the page as it stands, for whoever writes the rest."""
-    page = docs / "benchmarks.md"
-    text = page.read_text() if page.exists() else ""
-    at = text.find(HEADING)
-    return text[at:] if at >= 0 else ""
-
-
-def write(found: Found, docs: Path = DOCS) -> None:
+def write(found: Found, docs: Path = sections.DOCS) -> None:
     """Write this part of docs/benchmarks.md anew, and its plots. The rest of the page stays."""
-    page = docs / "benchmarks.md"
-    text = page.read_text() if page.exists() else ""
-    at = text.find(HEADING)
-    rest = (text[:at] if at >= 0 else text).rstrip()
     images = docs / "images" / "bench"
     images.mkdir(parents=True, exist_ok=True)
-    sections = []
+    cases = []
     for name, case in CASES.items():
         cells = found["cells"].get(name)
         if not cells:
             continue
         if len(cells) > 1:
             (images / f"flow_{name}.svg").write_text(_plot(case, cells))
-        sections.append(_section(name, case, cells, found["reasons"].get(name, {})))
-    page.write_text("\n".join([rest, "", _head(found), *sections, _setups(found)]).rstrip() + "\n")
+        cases.append(_section(name, case, cells, found["reasons"].get(name, {})))
+    sections.put(HEADING, "\n".join([_head(found), *cases, _setups(found)]), docs)
 
 
 def _head(found: Found) -> str:
@@ -170,7 +158,7 @@ two figures of one round; what is shown is the median of the rounds, with the lo
 where there were several. Steps record the moment at which they end, so that how a client learns of the
 end of a run plays no part."""
     header = ["| goal | seen | |", "| --- | --- | --- |"]
-    return "\n".join([HEADING, "", said, "", *header, *lines, ""])
+    return "\n".join([said, "", *header, *lines, ""])
 
 
 def _median(rounds: list[dict[str, float]], key: str) -> float:

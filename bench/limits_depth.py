@@ -73,11 +73,13 @@ async def snapshot(ground: Ground, size: Size) -> Figures:
             fresh, aged = {}, {}
             for kind in _KINDS:
                 await queue.measure(kind, sample)  # warms up
+                # What is new counts what ran before it, again and again for ten seconds.
+                await asyncio.sleep(11 if kind != "none" else 0)
                 await made.value("vacuum rota.present")
                 fresh[kind] = await queue.measure(kind, sample)
             async with _old_snapshot(made):
                 for kind in _KINDS:
-                    jobs = size.old_jobs // (20 if kind == "keys" else 4)
+                    jobs = size.old_jobs // (20 if kind == "keys" else 2)
                     await queue.measure(kind, jobs)
                     await asyncio.sleep(1.5)
                     aged[kind] = await queue.measure(kind, sample)

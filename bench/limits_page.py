@@ -38,10 +38,11 @@ CASES = {
         (
             Goal("rate", "rate_ratio", 0.98, at_most=False),
             Goal("WAL a job", "wal_ratio", 1.02),
-            Goal("reads of the tables of limits", "reads", 0),
+            Goal("reads of the tables of limits, a thousand jobs", "reads", 0),
         ),
         "Two nodes without a scheduler, in processes of their own. Everything that was added since then counts, not "
-        "limits alone: results of steps, statistics of runs and history, too.",
+        "limits alone: statistics of runs and modes of history, too. `other_reads`, a thousand jobs: of the tables of "
+        "depths and of new lanes, once for each bulk and every two seconds.",
     ),
     "shares": Case(
         "Weights 1:2:5 over many shares, jobs that take 10:1, one share very deep",
@@ -106,7 +107,7 @@ CASES = {
         "`rota pool`, load x10",
         (Goal("seconds until the lag is under 2 s for good", "seconds", 0, as_much_as="allowed"),
          Goal("reversals", "reversals", 2), Goal("jobs interrupted", "interrupted", 0)),
-        "3 jobs a second, then 30, then 3, of 0.2 s each; workers with 4 slots. `allowed`: start-up and drain target. "
+        "6 jobs a second, then 60, then 6, of 0.2 s each; workers with 2 slots. `allowed`: start-up and drain target. "
         "The load rises once and falls once: one reversal is the fall.",
     ),
 }  # fmt: skip

@@ -14,8 +14,8 @@ from bench.limits_app import declare
 from bench.limits_ground import Figures, Place, Programs, Size, place
 
 _SECONDS = 0.2  # that a job takes
-_SLOTS, _MOST = 4, 8  # of a worker, and workers
-_LOW, _HIGH = 3.0, 30.0  # jobs a second
+_SLOTS, _MOST = 2, 10  # of a worker, and workers
+_LOW, _HIGH = 6.0, 60.0  # jobs a second
 _TARGET = 2.0  # seconds that the oldest job may wait
 _ROTA = [sys.executable, "-c", "from rota.cli import main; main()"]
 _LAG = """

@@ -8,13 +8,13 @@ from typing import Any
 
 from rich.table import Table
 
-from bench import flow_page, goals
+from bench import flow_page, goals, limits_page
 from bench.peers.catalogue import BY_NAME as PEERS
+from bench.sections import DOCS, kept
 from bench.sizes import Workload
 from bench.svg import Bar, bars, figure
 from bench.workloads import WORKLOADS
 
-DOCS = Path(__file__).parents[1] / "docs"
 _BARE = "bare statements"
 
 Found = dict[str, Any]
@@ -77,8 +77,9 @@ def write(found: Found, docs: Path = DOCS) -> None:
     for workload in _measured(found):
         (images / f"{workload.name}.svg").write_text(_plot(found, workload))
         sections.append(_section(found, workload))
-    page = "\n".join([_head(found), _goals(found), *sections, _setups(found), flow_page.kept(docs)])
-    (docs / "benchmarks.md").write_text(page)
+    others = [kept(heading, docs) for heading in (flow_page.HEADING, limits_page.HEADING)]
+    page = "\n".join([_head(found), _goals(found), *sections, _setups(found), *others])
+    (docs / "benchmarks.md").write_text(page.rstrip() + "\n")
 
 
 def _head(found: Found) -> str:

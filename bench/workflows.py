@@ -14,7 +14,6 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -31,11 +30,11 @@ from bench.ground import Arena, Ground, Trouble, ground
 from bench.peers.catalogue import BY_NAME as PLAIN
 from bench.peers.catalogue import FLOW_PEERS
 from bench.peers.install import ROOT, Missing, ensure
+from bench.trees import worktree
 from rota.config import Settings
 
 RESULTS = ROOT / "workflows.json"
 BEFORE = "f66613c"  # the last commit without workflows
-_TREE = Path(__file__).parents[1]
 _say = Console(stderr=True, highlight=False)
 
 
@@ -169,16 +168,8 @@ def _tree_before(wanted: list[str]) -> Iterator[Path | None]:
     if "before" not in wanted:
         yield None
         return
-    with tempfile.TemporaryDirectory(prefix="rota-before-") as folder:
-        path = Path(folder) / "tree"
-        git = ["git", "-C", str(_TREE), "worktree"]
-        add = [*git, "add", "--detach", str(path), BEFORE]
-        made = subprocess.run(add, check=False, capture_output=True)
-        try:
-            yield path if made.returncode == 0 else None
-        finally:
-            remove = [*git, "remove", "--force", str(path)]
-            subprocess.run(remove, check=False, capture_output=True)
+    with worktree(BEFORE) as path:
+        yield path
 
 
 if __name__ == "__main__":

@@ -41,26 +41,26 @@ def held(arena: Arena, size: Size) -> Stats:
 def hold_5ms(arena: Arena, size: Size) -> Stats:
     arena.refresh()
     count = int(min(arena.peer.pace, 15_000) * size.seconds)
-    _preload(arena, "hold", count)
-    return _drain(arena, count, task="hold", hold=0.005, slots=100, patience=size.patience)
+    preload(arena, "hold", count)
+    return drain(arena, count, task="hold", hold=0.005, slots=100, patience=size.patience)
 
 
 def _throughput(arena: Arena, size: Size, task: str, processes: int | None = None) -> Stats:
     if not arena.occupied:  # then it is fresh, and with a connection in it can't be dropped
         arena.refresh()
     count = max(int(arena.peer.pace * size.seconds), 200)
-    _preload(arena, task, count)
-    return _drain(arena, count, task=task, patience=size.patience, processes=processes)
+    preload(arena, task, count)
+    return drain(arena, count, task=task, patience=size.patience, processes=processes)
 
 
-def _preload(arena: Arena, task: str, count: int) -> None:
+def preload(arena: Arena, task: str, count: int) -> None:
     arena.call("submit", count=count, how="bulk", task=task)
     if arena.peer.store == "postgres":
         # For all alike: none is to be judged by plans made for empty tables.
         arena.ground.sql("analyze", "checkpoint", database=arena.database)
 
 
-def _drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Stats:
+def drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Stats:
     records = arena.records()
     with arena.working(**wish):
         if not wait_until(lambda: records.read() or arena.check_alive(), 60, 0.005):
@@ -160,7 +160,7 @@ def recovery(arena: Arena, size: Size) -> Stats:
     """Seconds from `kill -9` of a worker that holds many jobs until another has started all of them."""
     arena.refresh()
     count = size.held_jobs
-    _preload(arena, "hold", count)
+    preload(arena, "hold", count)
     started = arena.records()
     with arena.working(processes=1, task="hold", hold=3_600, slots=count):
         if not wait_until(lambda: started.read() >= count or arena.check_alive(), 60):

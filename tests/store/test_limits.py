@@ -19,6 +19,7 @@ from rota.store.events import EventStore
 from rota.store.limits import Ended, LimitStore
 from rota.store.rows import share_of, sublane_of
 from rota.store.work import LaneClaim, UpkeepStore
+from rota.worker.gates import Gates
 from tests.support.fake_node import FakeNode
 
 BASE = "default/default"
@@ -89,6 +90,21 @@ async def test_where_nothing_waits_there_is_nothing_to_look_for(app, greet, limi
     assert await limits.shared_pause([BASE]) == 0
     assert len(await claim()) == 1
     assert await limits.shared_pause([BASE]) is None
+
+
+async def test_a_job_that_is_due_soon_is_not_in_the_way_of_one_that_is_due(app, greet, hot, claim):
+    """Jobs of a limited queue without keys come without an arrival: nobody may wait for the next one."""
+    await app.queues.set_limits("default", concurrency=5)
+    assert await claim() == []
+    later = await submit(greet)
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {app.settings.schema}.present"
+            f" set due_at = {app.settings.schema}.now() + interval '0.9 s', rank = rank + 900000"
+        )
+    assert await claim() == []
+    now = await submit(greet)
+    assert [row["id"] for row in await claim()] == now != later
 
 
 # -- how many
@@ -421,8 +437,8 @@ async def test_a_rate_holds_in_every_window(app, greet, node, claim, sandbox, bu
 async def test_a_start_is_granted_for_the_moment_at_which_it_can_begin(
     app, greet, hot, limits, claim, node, sandbox
 ):
-    """A claim may wait for others before it looks at the rate. What it grants then must not be of the moment
-    at which it began, or the next claim would grant as much again for the time of that wait."""
+    """A claim may wait for others before it looks at the rate. What it grants then must not be of the
+    moment at which it began, or the next claim would grant as much again for the time of that wait."""
     await app.queues.set_limits("default", rate="1/hour")
     assert await claim() == []
     await submit(greet)
@@ -448,6 +464,41 @@ async def test_a_start_is_granted_for_the_moment_at_which_it_can_begin(
         next_at = await watching.fetchval(f"select next_at from {schema}.meter")
     # The sandbox's clock stands still: what is above it is what the claim has waited.
     assert next_at - sandbox.now() - timedelta(hours=1) >= at_least
+
+
+@pytest.mark.parametrize("gone", ["", ", concurrency = null"])
+async def test_a_limit_that_is_taken_away_while_a_claim_waits_for_it_is_not_in_its_answer(
+    app, greet, hot, limits, node, gone
+):
+    """The worker would ask its gates for a limit that it was told nothing of, and lose the claim."""
+    await app.queues.set_limits("default", concurrency=5, rate="100/s")
+    await submit(greet)
+    told = {"turn": 1, "free": 5, "slots": 5, "lows": {}, "full": {}, "held": {}}
+    assert (await limits.claim_allotted(node.id, {BASE: 5}, 5, ["greet"], {}, told))[0]
+    await submit(greet, 3)
+    async with hot.connection() as other:
+        async with other.transaction():
+            await other.execute(f"select from {app.settings.schema}.meter for update")
+            claim = limits.claim_allotted(node.id, {BASE: 5}, 5, ["greet"], {}, {**told, "turn": 2})
+            claiming = asyncio.create_task(claim)
+
+            async def waits() -> bool:
+                return await other.fetchval(
+                    "select exists (select from pg_locks where not granted"
+                    " and pg_backend_pid() = any(pg_blocking_pids(pid)))"
+                )
+
+            await eventually(waits)
+            async with hot.connection() as connection:
+                await connection.execute(
+                    f"update {app.settings.schema}.queue"
+                    f" set rate_count = null, rate_period = null, rate_burst = null{gone}"
+                )
+        rows, found = await claiming
+    if found is not None:
+        assert {name for names in found.lanes.values() for name in names} <= set(found.allowed)
+        Gates().take(found.lanes, found.allowed, found.more, 5, 0.0)
+    assert len(rows) == 3 or gone
 
 
 async def test_a_rate_saves_nothing_up_but_its_burst(app, greet, claim, sandbox):

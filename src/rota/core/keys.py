@@ -98,7 +98,9 @@ def check_key(field: str, value: object) -> None:
     if value is None:
         return
     if not isinstance(value, str) or not 1 <= len(value) <= 255:
-        raise InvalidArguments(f"{field} must be a text of 1 to 255 characters, not {value!r:.300}")
+        shown = repr(value)
+        shown = shown if len(shown) <= 80 else f"{shown[:80]}… ({len(shown):,} characters)"
+        raise InvalidArguments(f"{field} must be a text of 1 to 255 characters, not {shown}")
     if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
         raise InvalidArguments(f"{field} {value!r} holds a character that can't be stored")
 

@@ -24,6 +24,7 @@ class _Lane(msgspec.Struct):
     rank: int = LOWEST_RANK
     id: UUID = NIL
     next_sweep: float = 0.0
+    before: tuple[int, UUID] = (LOWEST_RANK, NIL)  # where it was when a sweep began
     hinted: int | None = None  # the lowest rank that a hint named since the last claim
     emptied: bool = False  # the last claim was a sweep, and took all there was
     more: bool = False  # the last claim got all that it asked for, or a hint came after it
@@ -47,6 +48,8 @@ class Cursors:
             place.rank, place.id = max(place.hinted - 1, LOWEST_RANK), NIL
         place.hinted = None
         if now >= place.next_sweep:
+            if place.rank > LOWEST_RANK:  # or a wish before this one was not used
+                place.before = place.rank, place.id
             place.rank, place.id = LOWEST_RANK, NIL
         return LaneClaim(lane, slots, place.rank, place.id)
 
@@ -64,6 +67,8 @@ class Cursors:
             place.emptied = swept and not place.more
             if swept:
                 place.next_sweep = now + max(_SWEEP_EVERY, (now - sent) * _SWEEP_SHARE)
+                if not found[wish.lane]:  # what it has passed needn't be read again either
+                    place.rank, place.id = place.before
         for lane, rank, id in rows:
             place = self._lanes[lane]
             if (rank, id) > (place.rank, place.id):

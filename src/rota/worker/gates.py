@@ -116,7 +116,7 @@ class Gates:
             gates = tuple(self.by_name[name] for name in names)
             known = self.lanes.setdefault(lane, GatedLane(gates))
             known.gates = gates
-            known.few = max(_FEW, min(int(gate.rate * 0.05) for gate in gates))
+            known.few = max(_FEW, min((int(gate.rate * 0.05) for gate in gates), default=0))
 
     def drop(self, name: str) -> None:
         """Forget a limit that there is no more."""

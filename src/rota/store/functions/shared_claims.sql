@@ -105,7 +105,7 @@ begin
     update rota.sublane as s set state = 1, recheck_at = null
     where s.ctid = any(array(
         select s.ctid from rota.sublane as s
-        where s.base = any(bases) and s.recheck_at <= rota.now() and s.state = 3 limit 200 for no key update skip locked));
+        where s.base = any(bases) and s.recheck_at <= rota.now() limit 200 for no key update skip locked));
     if freed <> '{}' then
         update rota.sublane as s set state = 1, recheck_at = null
         where s.ctid = any(array(
@@ -461,7 +461,7 @@ begin
             join unnest(bases, wanted) as w(base, slots) on w.base = s.base
             cross join lateral (
                 select p.rank, p.id from rota.present as p
-                where p.lane = s.lane and p.rank >= coalesce((gates -> 'lows' ->> s.lane)::bigint, s.low)
+                where p.lane = s.lane and p.rank >= rota.looks_from(s.share, s.low, (gates -> 'lows' ->> s.lane)::bigint)
                   and p.state = {state.ready} and p.due_at <= rota.now()
                   and p.task = any(tasks)
                   and not (remote and p.guarantee = {guarantee.exactly_once})
@@ -493,7 +493,9 @@ begin
         first_job := null;
         first_rank := null;
         if c.lane = any(wide) then
-            its_gates := array(select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane);
+            -- Without those that were taken away while we waited for their meters.
+            its_gates := array(
+                select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane and allowed ? t.meter);
             headroom := (
                 select jsonb_object_agg(g.name, (spare ->> g.name)::int - coalesce((got ->> g.name)::int, 0))
                 from unnest(its_gates) as g(name));
@@ -504,7 +506,7 @@ begin
                 return query
                     with picked as (
                         select p.ctid as at from rota.present as p
-                        where p.lane = c.lane and p.rank >= coalesce((gates -> 'lows' ->> c.lane)::bigint, c.low)
+                        where p.lane = c.lane and p.rank >= rota.looks_from(c.share, c.low, (gates -> 'lows' ->> c.lane)::bigint)
                           and p.state = {state.ready} and p.due_at <= rota.now() and p.task = any(tasks)
                         order by p.rank, p.id
                         limit n
@@ -525,8 +527,8 @@ begin
                     )
                     select * from claimed as p order by p.rank, p.id;
                 get diagnostics singles = row_count;
-                if singles < n or c.share <> '' then
-                    perform rota.settle_sublane(c.lane, singles > 0);
+                if singles < n or c.share <> '' or c.low < 9223372036854775807 then
+                    perform rota.settle_sublane(c.lane, singles > 0, (gates -> 'lows' ->> c.lane)::bigint);
                 end if;
                 got := got || (select jsonb_object_agg(g.name, coalesce((got ->> g.name)::int, 0) + singles)
                                from unnest(its_gates) as g(name));
@@ -581,7 +583,7 @@ begin
             with picked as (
                 select p.ctid as at from rota.present as p
                 where p.lane = c.lane
-                  and p.rank >= coalesce(first_rank, (gates -> 'lows' ->> c.lane)::bigint, c.low)
+                  and p.rank >= coalesce(first_rank, rota.looks_from(c.share, c.low, (gates -> 'lows' ->> c.lane)::bigint))
                   and p.state = {state.ready} and p.due_at <= rota.now()
                   and p.task = any(tasks)
                   and not (remote and p.guarantee = {guarantee.exactly_once})
@@ -629,7 +631,7 @@ begin
             -- It is for workers of another kind, or somebody has locked it.
             update rota.sublane as s set state = 3, recheck_at = rota.now() + interval '0.2 seconds' where s.lane = c.lane;
         elsif c.jobs is distinct from 0 then
-            perform rota.settle_sublane(c.lane, part is not null);
+            perform rota.settle_sublane(c.lane, part is not null, (gates -> 'lows' ->> c.lane)::bigint);
         end if;
     end loop;
 
@@ -710,34 +712,46 @@ create or replace function rota.charge_sublane(its_lane text, jobs int) returns 
     where s.lane = its_lane
 $$;
 
+-- From which rank on a claim looks into a sublane. Of the lane itself workers have cursors (`since`), because nothing
+-- tells what comes to it; its `low` is the lowest rank that was found not to be due yet. Who has no cursor reads it all.
+create or replace function rota.looks_from(share text, low bigint, since bigint) returns bigint
+    language sql immutable parallel safe as $$
+    select case when share <> '' then low when since is null then -9223372036854775808 else least(since, low) end
+$$;
+
 -- What a sublane is after a claim has looked into it, and taken something or not: idle, ready at a later rank, or to be
 -- looked at when its next job is due. What this claim can't run goes behind the others. In a fair queue its place among
--- the others is its virtual time, and what this claim can't run is left to others for a moment.
-create or replace function rota.settle_sublane(its_lane text, took boolean) returns void language plpgsql volatile
+-- the others is its virtual time, and what this claim can't run is left to others for a moment. The lane itself is ready at
+-- all times: what comes to it is told by no arrival. `since` is the cursor of a claim that has looked into it.
+create or replace function rota.settle_sublane(its_lane text, took boolean, since bigint default null) returns void
+    language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
 as $$
 declare
     next record;
+    looks_from bigint := (select rota.looks_from(s.share, s.low, since) from rota.sublane as s where s.lane = its_lane);
 begin
     select p.rank, p.due_at into next from rota.present as p
-    where p.lane = its_lane and p.rank >= (select s.low from rota.sublane as s where s.lane = its_lane)
-      and p.state = {state.ready} order by p.rank, p.id limit 1;
+    where p.lane = its_lane and p.rank >= looks_from and p.state = {state.ready} order by p.rank, p.id limit 1;
     if not found then
         update rota.sublane as s
-        set state = case when s.share = '' then 1 else 2 end, changed_at = rota.now(),
-            low = case when s.share = '' then s.low else 9223372036854775807 end,
+        set state = case when s.share = '' then 1 else 2 end, changed_at = rota.now(), recheck_at = null,
+            low = 9223372036854775807,
             head = case when s.share <> '' then s.head
                         when s.fair then greatest(s.head, rota.fair_floor(s.base))
                         else -9223372036854775808 end
         where s.lane = its_lane;
     elsif took then
         update rota.sublane as s
-        set head = case when s.fair then s.head else next.rank end, low = case when s.share = '' then s.low else next.rank end
-        where s.lane = its_lane and not (s.fair and s.share = '');
+        set head = case when s.fair then s.head else next.rank end,
+            low = case when s.share = '' and next.due_at <= rota.now() then 9223372036854775807 else next.rank end
+        where s.lane = its_lane;
     elsif next.due_at > rota.now() then
         update rota.sublane as s
-        set state = 3, recheck_at = next.due_at, head = case when s.fair then s.head else next.rank end
+        set state = case when s.share = '' then 1 else 3 end, recheck_at = next.due_at,
+            low = case when s.share = '' then next.rank else s.low end,
+            head = case when s.fair then s.head else next.rank end
         where s.lane = its_lane;
     else
         update rota.sublane as s
