@@ -346,8 +346,8 @@ async def _found_in(connection, schema, encoded):
 # -- a job that an application has just made: one statement, where it is plain
 
 MADE = {
-    "namespace": "default", "task": "known", "queue": "mail", "payload": '{"v": 1}', "headers": None, "priority": 3,
-    "guarantee": 1, "max_attempts": 5, "timeout": None,
+    "namespace": "default", "task": "known", "queue": "mail", "payload": '{"v": 1}',
+    "headers": None, "priority": 3, "guarantee": 1, "max_attempts": 5, "timeout": None,
 }  # fmt: skip
 PLAIN = [
     {}, {"priority": -7, "guarantee": 3, "max_attempts": 1, "timeout": 2.5},
@@ -355,10 +355,11 @@ PLAIN = [
 ]  # fmt: skip
 MORE = [
     {"task": "unknown"}, {"queue": "new"}, {"queue": "no spaces"}, {"task": "limited"},
-    {"queue": "counted"}, {"queue": "full"}, {"namespace": "other"}, {"headers": '{"heartbeat_timeout": 2}'},
-    {"headers": '{"heartbeat_timeout": 0}'}, {"headers": "[]"}, {"headers": json.dumps({"v": "x" * 20_000})},
-    {"payload": "[]"}, {"payload": ' {"v": 1}'}, {"payload": json.dumps({"v": "x" * 1_000_001})},
-    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0.0}, {"task": "rota.start"}, {"queue": "laneless"},
+    {"queue": "counted"}, {"queue": "full"}, {"queue": "laneless"}, {"namespace": "other"},
+    {"headers": '{"heartbeat_timeout": 2}'}, {"headers": '{"heartbeat_timeout": 0}'},
+    {"headers": "[]"}, {"headers": json.dumps({"v": "x" * 20_000})}, {"payload": "[]"},
+    {"payload": ' {"v": 1}'}, {"payload": json.dumps({"v": "x" * 1_000_001})},
+    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0.0}, {"task": "rota.start"},
 ]  # fmt: skip
 
 
@@ -425,9 +426,8 @@ async def _prepare_for_made(connection, schema):
 async def test_most_submits_of_an_application_are_plain(app, greet, monkeypatch):
     await greet.submit("Ada")  # its queue and its lane are known from here on
     store = await app.store()
-    await (WorkStore(store.database)).register_tasks(
-        "default", [["greet"], ["default"], [""], [0], [1], [5], *([[None]] * 4), [False], *([[None]] * 3)]
-    )  # fmt: skip
+    options = [["default"], [""], [0], [1], [5], *([[None]] * 4), [False], *([[None]] * 3)]
+    await WorkStore(store.database).register_tasks("default", [["greet"], *options])
     sent = []
     fetch = Database.fetch
 

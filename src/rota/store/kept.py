@@ -1,13 +1,14 @@
 """The connections of a pool that were used last, kept at hand.
 
-To take a connection from asyncpg's pool and to give it back costs a task, two timers and three turns of the
-event loop, as much as the statement itself costs us. So a few connections are not given back after they were
-used: the next user takes one without waiting for anything. For the pool they stay in use.
+To take a connection from asyncpg's pool and to give it back costs a task, two timers and three
+turns of the event loop, as much as the statement itself costs us. So a few connections are not
+given back after they were used: the next user takes one without waiting for anything. For the pool
+they stay in use.
 
-Protocol. Only what a block left without an error is kept, while it is open, and only while nobody waits for the
-pool: whoever waits there gets the next one that is given back. Anything else goes back to the pool, which
-cancels what is under way, or closes what is broken or too old. So do connections that nobody has taken for a
-while, which the pool then closes in its own time.
+Protocol. Only what a block left without an error is kept, while it is open, and only while nobody
+waits for the pool: whoever waits there gets the next one that is given back. Anything else goes
+back to the pool, which cancels what is under way, or closes what is broken or too old. So do
+connections that nobody has taken for a while, which the pool then closes in its own time.
 """
 
 from __future__ import annotations
