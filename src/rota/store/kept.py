@@ -53,7 +53,10 @@ class Kept:
 
         `generation`: that of the moment when it was taken.
         """
-        unfit = not clean or generation != self.generation or connection.is_closed()
+        unfit = (
+            not clean or generation != self.generation
+            or connection.is_closed() or connection.is_in_transaction()
+        )  # fmt: skip
         if unfit or self._waiting or len(self._idle) >= _MOST:
             await self._pool.release(connection)
             return
