@@ -1,7 +1,8 @@
 -- The bucket of a duration: 0 up to a millisecond; then each is wider than the one before by the square root of two, 53
 -- of them, up to about a day. The same as bucket bounds in core/histogram.py.
 create or replace function rota.bucket(seconds double precision) returns smallint language sql immutable parallel safe as $$
-    select least(greatest(ceil(2.0 / ln(2.0::float8) * ln(greatest(seconds, 1e-9) * 1000.0)), 0), 54)::smallint
+    select case when seconds <= 0.001 then 0  -- as the rest would say, without its logarithm
+                else least(greatest(ceil(2.0 / ln(2.0::float8) * ln(greatest(seconds, 1e-9) * 1000.0)), 0), 54) end::smallint
 $$;
 
 -- Adds up counts by bucket. Arrays may have different lengths.

@@ -348,7 +348,7 @@ end $$;
 -- The same of one job that an application has just made, with its task's defaults filled in, due now and without keys or needs. As
 -- most are plain, it takes what they take: a look at what could make them more than that, and an insert. For any other job
 -- rota.submit_jobs() does what is to be done. Returns whether it was plain. A plain one needs few checks: the names of
--- registered tasks, and of known queues and lanes, are fit.
+-- registered tasks, and of known queues and lanes, are fit. A task may not be registered yet.
 create or replace function rota.submit_made(
     its_id uuid, its_space text, its_task text, its_queue text, its_payload json, its_headers json, its_priority smallint,
     its_guarantee smallint, its_attempts smallint, its_timeout real
@@ -363,12 +363,12 @@ declare
     its_intake smallint;
     payload_limit bigint;
 begin
-    select true, t.limited, q.intake, (select s.value from rota.setting as s where s.name = 'max_payload_bytes')
+    select true, (select t.limited from rota.task as t where t.namespace = its_space and t.name = its_task), q.intake,
+           (select s.value from rota.setting as s where s.name = 'max_payload_bytes')
     into known, task_limited, its_intake, payload_limit
-    from rota.task as t, rota.queue as q
-    where t.namespace = its_space and t.name = its_task and q.namespace = its_space and q.name = its_queue
-      and exists (select from rota.lane as l where l.lane = its_lane);
-    if known and not task_limited and its_intake is null
+    from rota.queue as q
+    where q.namespace = its_space and q.name = its_queue and exists (select from rota.lane as l where l.lane = its_lane);
+    if known and its_intake is null and not coalesce(task_limited, not rota.is_name(its_task))
        and starts_with(its_payload::text, '{') and octet_length(its_payload::text) <= payload_limit
        and (its_headers is null or starts_with(its_headers::text, '{') and octet_length(its_headers::text) <= 16384
                                    and strpos(its_headers::text, 'heartbeat_timeout') = 0)
