@@ -74,7 +74,7 @@ class Session:
         self._settings = {name: value for name, value in given.items() if name in _SETTINGS}
         self._app: App | None = None
         self._make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-        self._runner = asyncio.Runner(loop_factory=lambda: self._make_loop())
+        self._runner = asyncio.Runner(loop_factory=self._new_loop)
 
     @functools.cached_property
     def _server(self) -> Server | None:
@@ -150,6 +150,9 @@ class Session:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine. The event loop stands still between two runs, such as during a prompt."""
         return self._runner.run(coroutine)
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        return self._make_loop()
 
     def run_node(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a node, on the event loop that the app's settings choose."""
