@@ -28,8 +28,12 @@ declare
     -- An undo of a bulk action: they were counted when they ended.
     restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
-    with {{tally ended: counted = not restoring}}
-    select f.flows into flows from flowed as f;
+    if exists (select from rota.queue as q where q.intake is not null) then
+        with {{tally ended: counted = not restoring}}
+        select f.flows into flows from flowed as f;
+    else
+        {{runs ended: counted = not restoring}};
+    end if;
     if tg_table_name = 'past' and exists (select from rota.sink as s where s.wants <> '{}') then
         {{tell ended}};
     end if;
