@@ -1,10 +1,11 @@
 """What a job costs here and at other revisions: `python -m bench.against REVISION...`.
 
-Prints microseconds of processor time a job, of the server and of the workers or the client, for no-ops, 5 ms
-jobs, single submits and bulk submits; and PostgreSQL's own time a job in each statement, which says where a
-difference is. Rounds are many and small, and the trees take turns in them: what others do on the machine
-meanwhile makes all of them dearer. Figures are medians; `of here` is the median of the rounds' ratios, of the
-processor time of server and workers together (below 1: that revision was cheaper).
+Prints microseconds of processor time a job, of the server and of the workers or the client, for no-
+ops, 5 ms jobs, single submits and bulk submits; and PostgreSQL's own time a job in each statement,
+which says where a difference is. Rounds are many and small, and the trees take turns in them: what
+others do on the machine meanwhile makes all of them dearer. Figures are medians; `of here` is the
+median of the rounds' ratios, of the processor time of server and workers together (below 1: that
+revision was cheaper).
 """
 
 from __future__ import annotations
@@ -44,10 +45,12 @@ CASES: dict[str, Callable[[Arena, Size], Stats]] = {
 }
 
 _STATEMENTS = """
-    select regexp_replace(left(query, 3000), '\\s+', ' ', 'g') as query, total_exec_time * 1000 as us, calls
+    select regexp_replace(left(query, 3000), '\\s+', ' ', 'g') as query,
+           total_exec_time * 1000 as us
     from pg_stat_statements
     where toplevel and dbid = (select oid from pg_database where datname = current_database())
-      and query not like '%pg_stat_statements%' and query not ilike 'create %' and query not ilike 'alter %'
+      and query not like '%pg_stat_statements%'
+      and query not ilike 'create %' and query not ilike 'alter %'
     order by total_exec_time desc limit 12
 """
 _COUNT = "create extension if not exists pg_stat_statements"

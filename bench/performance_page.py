@@ -24,7 +24,7 @@ _WHY = {
     ),
     "finish": (
         "gather outcomes, send their ids, tokens and durations as arrays",
-        "four values a job cross the wire in one statement per thousand jobs",
+        "six values a job cross the wire in one statement per thousand jobs",
     ),
 }
 
@@ -50,13 +50,34 @@ gather while the last batch is being written."""
 _THREE_WRITES = """These are three writes of a row: it comes, it is taken, it goes. Fewer are only
 possible without knowing who runs what (then a crash loses or repeats it), or without history."""
 
+_TRIED = """Measured one by one in a loop of claims and finishes of 500 no-ops on one connection, in processor
+time of its backend, with PostgreSQL 18 (claim 4.1 to 4.7 µs a job, finish 4.8 to 5.1):
+
+| part | µs a job | why it is as it is |
+| --- | ---: | --- |
+| statistics of runs | 0.8 to 1.1 | charts never read the history |
+| the index on past's id | 0.7 | a job is found by its id at once; a BRIN index would read all ranges of a day that jobs with late ends have widened |
+| the row of the batch | 0.3 to 0.4 | by it a reaper finds what a dead node held |
+| finishing by the row's place instead of its id | 0.3 | saved in PostgreSQL, and half of it spent on carrying the place; rows that moved need a second way |
+| fewer columns in the claim's answer | 0.2 | most are empty, and cost a few bytes |
+| partitions of the past | 0.0 | |
+
+A statement has a price of its own, of which most is its commit: about 200 µs for a claim, and 300 for a finish. With 20
+jobs in it, as when jobs take milliseconds, that is most of what they cost."""  # noqa: E501
+
 _SHARES = """Own time under cProfile while claiming, running and finishing. The profiler about doubles
 what it watches: read it as shares."""
 
 
+def _tried() -> str:
+    return f"## What parts of it cost\n\n{_TRIED}\n"
+
+
 def write(found: dict[str, Any], path: Path) -> None:
     path.write_text(
-        "\n".join([_intro(), _python(found), _sql(found), _functions(found), _flame(found)])
+        "\n".join(
+            [_intro(), _python(found), _sql(found), _tried(), _functions(found), _flame(found)]
+        )
     )
 
 

@@ -41,6 +41,8 @@ SETTINGS = {
     "database_password": "The password, if it isn't in the URL; in code also a function: see "
     "[passwords that rotate](../guide/managed-postgres.md#passwords-that-rotate).",
     "database_password_file": "A file with the password, read for every new connection.",
+    "event_loop": "The event loop of `rota start` and `rota dev`: `asyncio`, `uvloop`, or `auto`, "
+    "which is uvloop where it is installed, see [uvloop](../guide/sizing.md#uvloop).",
     "pooler": "What stands before PostgreSQL: `auto`, `none`, `session` or `transaction`, see "
     "[poolers](../guide/managed-postgres.md#poolers-and-proxies).",
     "connect": "In code alone: a coroutine function that makes asyncpg's connections.",

@@ -71,6 +71,7 @@ _LOST_CLAIMS = "claim:after=error"  # all of them: what they took is given back
 TARGETS = (
     # What clients do.
     Target("submit_jobs", 2, "client"),
+    Target("submit_made", 2, "client"),
     Target("submit", 1, "client"),
     Target("copy", 1, "client"),
     # What workers do.
@@ -359,7 +360,8 @@ def every_case() -> list[Case]:
 # What `make test` has time for: what dies after a commit that nobody heard of, what stops with locks in
 # its hands, and every lost answer.
 _TELLING = (
-    "submit_jobs:after=kill", "copy:before_commit=kill", "claim:after=kill", "claim:before=stop",
+    "submit_jobs:after=kill", "submit_made:after=kill",
+    "copy:before_commit=kill", "claim:after=kill", "claim:before=stop",
     "mark_started:after=kill", "begin_scheduled:after=stop", "finish_succeeded:after=kill",
     "finish_retried:after=kill", "transact:before_commit=stop", "transact:after_commit=kill",
     "sync_transact:after_commit=kill", "heartbeat:after=stop", "take_shards:after=kill",

@@ -205,6 +205,7 @@ class Client:
         return NewJob(
             id=id, namespace=app.settings.namespace, task=name,
             payload=msgspec.Raw(msgspec.json.encode({"number": self._number})),
+            queue=options.queue, priority=options.priority,
             guarantee=int(options.guarantee), max_attempts=options.retry.max_attempts,
             delay=round(self._chance.uniform(1.2, 3.0), 3) if later else None,
         )  # fmt: skip

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Generator
 from contextvars import copy_context
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 import asyncpg
@@ -204,41 +203,6 @@ def _time_out(answer: asyncio.Future[Any]) -> None:
         answer.set_exception(TimeoutError())
 
 
-class _Acquired:
-    """`async with pool.acquire() as connection`"""
-
-    def __init__(self, pool: SimPool, timeout: float | None) -> None:
-        self._pool = pool
-        self._timeout = timeout
-        self._connection: SimConnection | None = None
-
-    async def __aenter__(self) -> SimConnection:
-        self._connection = await self._pool.take(self._timeout)
-        return self._connection
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:  # fmt: skip
-        connection, self._connection = self._connection, None
-        assert connection is not None
-        if connection.needs_reset():
-            # Shielded, as in asyncpg: a caller who is cancelled now must not leave it half done.
-            await asyncio.shield(asyncio.ensure_future(self._reset(connection)))
-        else:
-            self._pool.release(connection)
-
-    async def _reset(self, connection: SimConnection) -> None:
-        try:
-            async with asyncio.timeout(self._timeout):
-                await connection.reset()
-        except BaseException:
-            connection.terminate()
-            raise
-        finally:
-            self._pool.release(connection)
-
-
 class SimPool:
     def __init__(
         self, gateway: Gateway, max_size: int, connect: Callable[[], Awaitable[SimConnection]]
@@ -250,15 +214,14 @@ class SimPool:
         self._all: dict[SimConnection, None] = {}
         self._expired: dict[SimConnection, None] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
+        self._patience: float | None = None  # of the last who acquired, and so of everybody
 
     def __await__(self) -> Generator[Any, Any, SimPool]:
         yield from asyncio.sleep(0).__await__()
         return self
 
-    def acquire(self, *, timeout: float | None = None) -> _Acquired:
-        return _Acquired(self, timeout)
-
-    async def take(self, timeout: float | None) -> SimConnection:
+    async def acquire(self, *, timeout: float | None = None) -> SimConnection:
+        self._patience = timeout
         if self._room > 0 and (connection := self._take_free()) is not None:
             self._room -= 1
             return connection
@@ -303,7 +266,24 @@ class SimPool:
                 return
         self._room += 1
 
-    def release(self, connection: SimConnection) -> None:
+    async def release(self, connection: SimConnection) -> None:
+        if connection.needs_reset():
+            # Shielded, as in asyncpg: a caller who is cancelled now must not leave it half done.
+            await asyncio.shield(asyncio.ensure_future(self._reset(connection)))
+        else:
+            self._take_back(connection)
+
+    async def _reset(self, connection: SimConnection) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await connection.reset()
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            self._take_back(connection)
+
+    def _take_back(self, connection: SimConnection) -> None:
         connection._pool_release_ctr += 1
         connection._top_xact = None
         if connection in self._expired:

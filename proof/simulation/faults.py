@@ -189,7 +189,7 @@ class Nemesis:
         victim = self._victim(self._everyone())
         if victim is not None and victim.process is not None:
             process, gateway = victim.process, self._cluster.gateway
-            line, query = gateway.line(process), "submit_jobs"  # of a client
+            line, query = gateway.line(process), "submit_jobs submit_made"  # of a client
             if isinstance(victim, NodeMember):
                 writes = _AMBUSHED
                 if "functions" in self._cluster.moves:

@@ -173,7 +173,7 @@ class Gateway:
 
     def request(self, session: Session, call: Call) -> None:
         query, strike = self._ambushes.get(session.line, ("", None))
-        if strike is not None and self.trace.name_of(call.arguments[0]) == query:
+        if strike is not None and self.trace.name_of(call.arguments[0]) in query.split():
             self.lift_ambush(session.line)
             strike(call.arguments[1:])
         if self.network.chance(self.network.weather.cut_before):
@@ -182,8 +182,8 @@ class Gateway:
             self.network.send(session.line, "up", lambda: self._arrive(session, call))
 
     def lay_ambush(self, line: Line, query: str, strike: Strike) -> None:
-        """Call it with the arguments of the named query when that is sent next on that line, before it
-        can arrive."""
+        """Call it with the arguments of the named query (or one of several) when that is sent next on
+        that line, before it can arrive."""
         self._ambushes[line] = (query, strike)
 
     def lift_ambush(self, line: Line) -> None:

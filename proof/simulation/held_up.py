@@ -15,7 +15,7 @@ from proof.simulation.network import Network
 _LONG = 1.0
 _NEVER = {
     "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_ended", "finish_retried",
-    "give_back", "submit_jobs", "heartbeat", "fire", "release",
+    "give_back", "submit_jobs", "submit_made", "heartbeat", "fire", "release",
 }  # fmt: skip
 
 

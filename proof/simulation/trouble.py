@@ -30,7 +30,7 @@ _MAY_BE_SLOW = {
     "cancel_jobs", "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_ended",
     "finish_retried", "give_back", "promote_waiting", "submit_jobs", "retry_jobs", "discard_jobs",
     "set_paused", "set_resumed", "release", "take_abandoned", "begin_effect", "end_effect",
-    "claim_shared", "submit_unique", "finish_steps", "record_members",
+    "claim_shared", "submit_made", "submit_unique", "finish_steps", "record_members",
 }  # fmt: skip
 _CALLED = re.compile(rf"\b{SCHEMA}\.(\w+)\(")
 _LOCK_TIMEOUT = re.compile(r"lock_timeout\s*(?:=|to|',)\s*'?(\d+)\s*(ms|s)?", re.IGNORECASE)

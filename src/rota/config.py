@@ -111,6 +111,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_password_file: Path | None = None
     # What stands between Rota and PostgreSQL: none, or a pooler that works by session or by transaction.
     pooler: Literal["auto", "none", "session", "transaction"] = "auto"
+    # Of `rota start` and `rota dev`; everything else runs on the loop that it is called on.
+    event_loop: Literal["auto", "asyncio", "uvloop"] = "auto"
     connect: Any = None  # in code alone: a coroutine function that makes asyncpg's connections
     read_url: str | None = None  # a read replica, for the server's lists, status and dashboard
     read_max_lag: float = 10.0  # a replica that is further behind, in seconds, isn't used

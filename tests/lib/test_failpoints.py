@@ -130,7 +130,7 @@ def test_every_transaction_in_the_code_has_a_name_that_can_be_armed() -> None:
 
 _WRITES = re.compile(
     r"\b(insert into|update rota\.|delete from|for (no key )?update|nextval|pg_notify|pg_advisory"
-    r"|rota\.(submit_jobs|begin_scheduled|hint|tell|draw|make_day|make_partition))\b"
+    r"|rota\.(submit_jobs|submit_made|begin_scheduled|hint|tell|draw|make_day|make_partition))\b"
 )
 
 

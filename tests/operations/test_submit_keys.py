@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -322,7 +323,12 @@ async def _stored_by(connection, schema, function, encoded):
             told = await connection.fetch(call, encoded)
     except asyncpg.PostgresError as error:
         return f"{error.sqlstate}: {error}".replace("json_to_recordset", "json_to_record")
-    found = [[value for value in row.values() if not isinstance(value, UUID)] for row in told]
+    answers = [[value for value in row.values() if not isinstance(value, UUID)] for row in told]
+    return answers + await _found_in(connection, schema, encoded)
+
+
+async def _found_in(connection, schema, encoded):
+    found: Any = []
     for table in ("present", "future", "lane", "queue"):
         for row in await connection.fetch(f"select * from {schema}.{table}"):
             left_out = (
@@ -335,6 +341,109 @@ async def _stored_by(connection, schema, function, encoded):
                         values.pop(moment, None)  # by the clock, which has moved on
             found.append([table, values])
     return found
+
+
+# -- a job that an application has just made: one statement, where it is plain
+
+MADE = {
+    "namespace": "default", "task": "known", "queue": "mail", "payload": '{"v": 1}',
+    "headers": None, "priority": 3, "guarantee": 1, "max_attempts": 5, "timeout": None,
+}  # fmt: skip
+PLAIN = [
+    {}, {"priority": -7, "guarantee": 3, "max_attempts": 1, "timeout": 2.5},
+    {"headers": '{"tags": ["x"]}'}, {"payload": "{}"}, {"task": "unknown"},
+]  # fmt: skip
+MORE = [
+    {"task": "no spaces"}, {"queue": "new"}, {"queue": "no spaces"}, {"task": "limited"},
+    {"queue": "counted"}, {"queue": "full"}, {"queue": "laneless"}, {"namespace": "other"},
+    {"headers": '{"heartbeat_timeout": 2}'}, {"headers": '{"heartbeat_timeout": 0}'},
+    {"headers": "[]"}, {"headers": json.dumps({"v": "x" * 20_000})}, {"payload": "[]"},
+    {"payload": ' {"v": 1}'}, {"payload": json.dumps({"v": "x" * 1_000_001})},
+    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0.0}, {"task": "rota.start"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [*PLAIN, *MORE], ids=lambda fields: str(fields)[:60])
+async def test_a_job_that_was_just_made_is_stored_or_refused_as_any_other(app, fields):
+    schema = app.settings.schema
+    made = {"id": UUID(_UUID), **MADE, **fields}
+    encoded = {
+        **made, "id": _UUID, "needs": [], "payload": json.loads(made["payload"]),
+        "headers": json.loads(made["headers"] or "null"),
+    }  # fmt: skip
+    store = await app.store()
+    async with store.database.connection() as connection:
+        await _prepare_for_made(connection, schema)
+        outside = connection.transaction()
+        await outside.start()
+        others = await _stored_by(connection, schema, "submit_together", json.dumps([encoded]))
+        await outside.rollback()
+        try:
+            async with connection.transaction():
+                plain = await connection.fetchval(
+                    store.database.queries["submit_made"], *made.values()
+                )
+            stored: Any = await _found_in(connection, schema, encoded=_UUID)
+        except asyncpg.PostgresError as error:
+            stored, plain = f"{error.sqlstate}: {error}", False
+
+    assert plain is (fields in PLAIN)
+    if isinstance(others, str):
+        assert stored == others
+    else:
+        assert stored == [row for row in others if isinstance(row[0], str)], "without the answer"
+
+
+async def _prepare_for_made(connection, schema):
+    """Tasks and queues that are known, limited, counted and full."""
+    for task in ("known", "limited"):
+        await connection.execute(
+            f"insert into {schema}.task (namespace, name, queue, needs, priority, guarantee,"
+            f" max_attempts, concurrency) values ('default', '{task}', 'mail', '{{}}', 3, 1, 5,"
+            f" {'null' if task == 'known' else 2})"
+        )
+    for queue, depth, intake in (
+        ("mail", None, None), ("counted", 5, 0), ("full", 1, 1), ("laneless", None, None)
+    ):  # fmt: skip
+        await connection.execute(
+            f"insert into {schema}.queue (namespace, name, intake) values ('default', $1, $2)",
+            queue, intake,
+        )  # fmt: skip
+        if queue != "laneless":
+            await connection.execute(
+                f"insert into {schema}.lane (lane, namespace, queue, needs)"
+                " values ('default/' || $1, 'default', $1, '{}')",
+                queue,
+            )
+        if depth is not None:
+            await connection.execute(
+                f"insert into {schema}.depth (namespace, queue, jobs, max_depth, shut, folded_at)"
+                f" values ('default', $1, $3::int, $2, $3::int, {schema}.now())",
+                queue, depth, intake,
+            )  # fmt: skip
+
+
+async def test_most_submits_of_an_application_are_plain(app, greet, monkeypatch):
+    await greet.submit("Ada")  # its queue and its lane are known from here on
+    sent = []
+    fetch = Database.fetch
+
+    async def noting(self, name, *args, **options):
+        rows = await fetch(self, name, *args, **options)
+        sent.append((name, rows[0][0] if rows else None))
+        return rows
+
+    monkeypatch.setattr(Database, "fetch", noting)
+    await greet.submit("Alan")
+
+    assert [each for each in sent if each[0].startswith("submit")] == [("submit_made", True)]
+
+
+async def test_a_job_that_was_made_and_is_there_already_is_not_stored_again(app):
+    store = await app.store()
+    job = new_job(queue="default", priority=0, guarantee=1, max_attempts=5)
+    assert await store.submit_jobs([job]) == await store.submit_jobs([job])
+    assert len(await everything(app)) == 1
 
 
 async def test_a_job_alone_that_is_there_already_is_not_stored_again(app):

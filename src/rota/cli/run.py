@@ -48,7 +48,7 @@ def dev(
     output = DevOutput(session.screen, reference, app)
     output.starting()
     act_as(local_actor("python"))  # of the changes that handlers make
-    session.run(DevNode(app, output).run())
+    session.run_node(DevNode(app, output).run())
 
 
 def _allow_commands(app: App, asked: bool) -> None:
@@ -168,7 +168,7 @@ def start(
         log_fields.node = lambda: node.id
         await node.run()
 
-    session.run(run())
+    session.run_node(run())
 
 
 def _run_by_broker(
@@ -190,7 +190,7 @@ def _run_by_broker(
         log_fields.node = lambda: node.id
         await node.run()
 
-    session.run(run())
+    session.run_node(run())
 
 
 def _app_of(session: Session, reference: str | None, roles: Sequence[str]) -> App:

@@ -19,6 +19,7 @@ from rota.cli.output import Output, Screen
 from rota.cli.target import Server, find_server, is_named
 from rota.cli.times import When
 from rota.errors import ConfigError
+from rota.lib.loops import loop_maker
 from rota.operations.installation import Installation
 from rota.store.changes import acting_as, local_actor
 
@@ -72,7 +73,8 @@ class Session:
         self._database_only = database_only
         self._settings = {name: value for name, value in given.items() if name in _SETTINGS}
         self._app: App | None = None
-        self._runner = asyncio.Runner()
+        self._make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+        self._runner = asyncio.Runner(loop_factory=self._new_loop)
 
     @functools.cached_property
     def _server(self) -> Server | None:
@@ -147,6 +149,14 @@ class Session:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine. The event loop stands still between two runs, such as during a prompt."""
+        return self._runner.run(coroutine)
+
+    def _new_loop(self) -> asyncio.AbstractEventLoop:
+        return self._make_loop()
+
+    def run_node(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a node, on the event loop that the app's settings choose."""
+        self._make_loop = loop_maker(self.app.settings.event_loop)
         return self._runner.run(coroutine)
 
     def __enter__(self) -> Self:

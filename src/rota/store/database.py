@@ -41,6 +41,7 @@ from rota.store.credentials import Password
 from rota.store.driver_errors import FAREWELLS, TRANSIENT, translated_errors
 from rota.store.encrypted import Encryption
 from rota.store.hosts import Hosts
+from rota.store.kept import Kept
 from rota.store.pooler import Mode, detect_mode
 from rota.store.rows import to_value
 from rota.store.sql import load_queries
@@ -83,6 +84,7 @@ class Database:
         if self._hosts.chooses_by_writes or reads:
             del self.session["default_transaction_read_only"]  # by which a standby is recognised
         self._pool: asyncpg.Pool[Any] | None = None
+        self._kept: Kept | None = None  # of its connections
 
     @property
     def is_hot(self) -> bool:
@@ -105,6 +107,7 @@ class Database:
                 connect=self._connect,
                 **self._connect_arguments(),
             )
+            self._kept = Kept(self._pool)
 
     def _connect_arguments(self) -> dict[str, Any]:
         shared: dict[str, Any] = {
@@ -147,9 +150,11 @@ class Database:
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
-        if pool is not None:
+        kept, self._kept = self._kept, None
+        if pool is not None and kept is not None:
             try:
                 async with asyncio.timeout(5):
+                    await kept.give_back_all()
                     await pool.close()
             except TRANSIENT:
                 pool.terminate()
@@ -164,18 +169,23 @@ class Database:
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """Acquire a connection, outside a transaction."""
-        if self._pool is None:
+        if self._pool is None or self._kept is None:
             raise StoreUnavailable("the database is not open")
         backend: int | None = None
         try:
             with translated_errors():
-                async with self._pool.acquire(timeout=self._hosts.patience) as connection:
+                kept = self._kept
+                connection = await kept.take(self._hosts.patience)
+                generation, clean = kept.generation, False
+                try:
                     backend = connection.get_server_pid()
-                    try:
-                        yield connection
-                    except FAREWELLS:
-                        await self._throw_away(connection)
-                        raise
+                    yield connection
+                    clean = True
+                except FAREWELLS:
+                    await self._throw_away(connection)
+                    raise
+                finally:
+                    await kept.give_back(connection, clean=clean, generation=generation)
         except StoreUnavailable as error:
             error.backend = backend
             raise
@@ -201,8 +211,9 @@ class Database:
     async def _throw_away(self, connection: Connection) -> None:
         with contextlib.suppress(asyncpg.InterfaceError):  # it is closed already
             connection.terminate()
-        if self._pool is not None:
+        if self._pool is not None and self._kept is not None:
             await self._pool.expire_connections()
+            await self._kept.give_back_all()
 
     @contextlib.asynccontextmanager
     async def transaction(

@@ -48,9 +48,15 @@ class JobStore(Store):
     async def submit_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs, each on its own: a conflict of one key leaves the others stored."""
         jobs = (await self.database.known_encryption()).jobs(jobs)
-        encoded = msgspec.json.encode(jobs).decode()
+        made = _columns_of_made(jobs[0]) if len(jobs) == 1 else None
+        encoded = msgspec.json.encode(jobs).decode() if made is None else ""
 
         async def attempt(repeated: bool) -> list[Submitted]:
+            nonlocal encoded
+            if made is not None and not repeated:
+                await self.database.fetch("submit_made", *made)
+                return [Submitted(jobs[0].id, existed=False, conflict=False)]
+            encoded = encoded or msgspec.json.encode(jobs).decode()
             rows = await self.database.fetch("submit_jobs", encoded, repeated, "own")
             return [Submitted(*row) for row in rows]
 
@@ -291,6 +297,26 @@ class JobStore(Store):
 
     async def resume_queue(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("resume_queue", namespace, name))
+
+
+def _columns_of_made(job: NewJob) -> tuple[Any, ...] | None:
+    """Return the arguments of `rota.submit_made`; None if it is more than a job that is due now."""
+    if (
+        job.queue is None or job.guarantee is None or job.priority is None
+        or job.max_attempts is None or job.needs
+    ):  # fmt: skip
+        return None  # its task's code isn't here, or it needs something
+    others = (
+        job.at, job.delay, job.key, job.concurrency_key, job.fairness_key, job.order_key,
+        job.order_failure, job.unique,
+    )  # fmt: skip
+    if any(other is not None for other in others):
+        return None
+    headers = None if job.headers is None else bytes(job.headers).decode()
+    return (
+        job.id, job.namespace, job.task, job.queue, bytes(job.payload).decode(), headers, job.priority,
+        job.guarantee, job.max_attempts, job.timeout,
+    )  # fmt: skip
 
 
 def to_job(row: Any, encryption: Encryption) -> Job:

@@ -20,6 +20,7 @@ a new signature, and a `drop function` for the old one in a `post` migration. A 
 - `{{overwrite ended}}`: the columns but the id, for `on conflict (id) do update set`;
 - `{{tally ended: counted = true}}`: common table expressions that count the ended jobs of `ended` in the
   statistics, and as having left their queues; the latter happens when `flowed` is read;
+- `{{runs ended: counted = true}}`: a statement that does the former alone;
 - `{{tell spared}}`: an insert of the events about the jobs of `spared` that sinks have asked for;
 - `{{trace spared}}`: an insert of the ids of `spared` into `rota.trace`;
 - `rota.`: the configured schema.
@@ -83,28 +84,29 @@ SCHEDULE = (
 _COLUMNS = {"submitted": SUBMITTED, "moved": MOVED, "ended": ENDED, "schedule": SCHEDULE}
 _ENDED_NOW = {"finished_at": "rota.now()", "result": "null", "error": "null"}
 
-# What `tally` becomes.
-_TALLY = """pair as materialized (
-        select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute, e.namespace, e.lane, e.task,
+# What `tally` and `runs` become.
+_PAIRS = """select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute, e.namespace, e.lane, e.task,
                e.state = {failed} as failed, case when e.ran then rota.bucket(e.seconds) end as duration,
                case when e.ran then rota.bucket(e.lag) end as lag, count(*) as jobs, sum(e.seconds) as seconds
         from (select *, date_part('epoch', finished_at - started_at) as seconds, date_part('epoch', started_at - due_at) as lag,
                      started_at is not null and state in ({succeeded}, {failed}) as ran
               from {source}) as e
-        group by 1, 2, 3, 4, 5, 6, 7
-    ), tallied as (
-        insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags, counts)
+        group by 1, 2, 3, 4, 5, 6, 7"""  # noqa: E501
+_RUNS = """insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags, counts)
         select p.minute, p.namespace, rota.queue_of(p.lane), p.task, p.failed, sum(p.seconds), array_agg(p.duration),
                array_agg(p.lag), array_agg(p.jobs)
-        from pair as p where p.duration is not null and {counted}
-        group by p.minute, p.namespace, p.lane, p.task, p.failed
-    ), flowed as (
-        select count(*) as flows
+        from {pairs} as p where p.duration is not null and {counted}
+        group by p.minute, p.namespace, p.lane, p.task, p.failed"""  # noqa: E501
+_FLOWED = """select count(*) as flows
         from (select p.namespace, rota.queue_of(p.lane) as queue, -sum(p.jobs)::bigint as jobs from pair as p group by 1, 2) as t
         cross join lateral (
             select from rota.queue as q where q.namespace = t.namespace and q.name = t.queue and q.intake is not null offset 0) as q
-        cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs)
-    )"""  # noqa: E501
+        cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs)"""  # noqa: E501
+_TALLY = (
+    f"pair as materialized ({_PAIRS}), "
+    f"tallied as ({_RUNS.replace('{pairs}', 'pair')}), flowed as ({_FLOWED})"
+)
+_RUNS = _RUNS.replace("{pairs}", f"({_PAIRS})")
 
 _TRACE = """insert into rota.trace (ended_at, namespace, queue, task, prefix, low, high, ids)
     select rota.now(), e.namespace, e.queue, e.task, e.prefix, e.ids[1], e.ids[cardinality(e.ids)], e.ids
@@ -123,7 +125,7 @@ _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
 _MACRO = re.compile(
-    r"\{\{(let|insert|select|columns|overwrite|tally|tell|trace) (.*?)\}\}", re.DOTALL
+    r"\{\{(let|insert|select|columns|overwrite|tally|runs|tell|trace) (.*?)\}\}", re.DOTALL
 )
 _INSERT = re.compile(r"(rota\.(\w+)(?: as \w+)?), (\w+)(?: (\w+))?")
 _SCHEMA = re.compile(r"\brota\.")
@@ -209,8 +211,8 @@ def _expand(macro: str, text: str, named: dict[str, dict[str, str]]) -> str:
         return ""
     if macro == "insert":
         return _insert(head, given, named)
-    if macro == "tally":
-        return _TALLY.format(
+    if macro in ("tally", "runs"):
+        return (_TALLY if macro == "tally" else _RUNS).format(
             source=head, counted=given.get("counted", "true"),
             failed=int(State.FAILED), succeeded=int(State.SUCCEEDED),
         )  # fmt: skip

@@ -1,7 +1,8 @@
 -- The bucket of a duration: 0 up to a millisecond; then each is wider than the one before by the square root of two, 53
 -- of them, up to about a day. The same as bucket bounds in core/histogram.py.
 create or replace function rota.bucket(seconds double precision) returns smallint language sql immutable parallel safe as $$
-    select least(greatest(ceil(2.0 / ln(2.0::float8) * ln(greatest(seconds, 1e-9) * 1000.0)), 0), 54)::smallint
+    select case when seconds <= 0.001 then 0  -- as the rest would say, without its logarithm
+                else least(greatest(ceil(2.0 / ln(2.0::float8) * ln(greatest(seconds, 1e-9) * 1000.0)), 0), 54) end::smallint
 $$;
 
 -- Adds up counts by bucket. Arrays may have different lengths.
@@ -27,8 +28,12 @@ declare
     -- An undo of a bulk action: they were counted when they ended.
     restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
-    with {{tally ended: counted = not restoring}}
-    select f.flows into flows from flowed as f;
+    if exists (select from rota.queue as q where q.intake is not null) then
+        with {{tally ended: counted = not restoring}}
+        select f.flows into flows from flowed as f;
+    else
+        {{runs ended: counted = not restoring}};
+    end if;
     if tg_table_name = 'past' and exists (select from rota.sink as s where s.wants <> '{}') then
         {{tell ended}};
     end if;

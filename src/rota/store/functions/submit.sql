@@ -345,6 +345,55 @@ begin
     end if;
 end $$;
 
+-- The same of one job that an application has just made, with its task's defaults filled in, due now and without keys or needs. As
+-- most are plain, it takes what they take: a look at what could make them more than that, and an insert. For any other job
+-- rota.submit_jobs() does what is to be done. Returns whether it was plain. A plain one needs few checks: the names of
+-- registered tasks, and of known queues and lanes, are fit. A task may not be registered yet.
+create or replace function rota.submit_made(
+    its_id uuid, its_space text, its_task text, its_queue text, its_payload json, its_headers json, its_priority smallint,
+    its_guarantee smallint, its_attempts smallint, its_timeout real
+) returns boolean language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    its_lane text := its_space || '/' || its_queue;
+    its_rank bigint := rota.rank(rota.now(), its_priority);
+    known boolean;
+    task_limited boolean;
+    its_intake smallint;
+    payload_limit bigint;
+begin
+    select true, (select t.limited from rota.task as t where t.namespace = its_space and t.name = its_task), q.intake,
+           (select s.value from rota.setting as s where s.name = 'max_payload_bytes')
+    into known, task_limited, its_intake, payload_limit
+    from rota.queue as q
+    where q.namespace = its_space and q.name = its_queue and exists (select from rota.lane as l where l.lane = its_lane);
+    if known and its_intake is null and not coalesce(task_limited, not rota.is_name(its_task))
+       and starts_with(its_payload::text, '{') and octet_length(its_payload::text) <= payload_limit
+       and (its_headers is null or starts_with(its_headers::text, '{') and octet_length(its_headers::text) <= 16384
+                                   and strpos(its_headers::text, 'heartbeat_timeout') = 0)
+       and its_attempts between 1 and 32000 and (its_timeout is null or its_timeout > 0)
+       and its_guarantee between {guarantee.at_least_once} and {guarantee.exactly_once}
+       and not rota.is_internal_task(its_task)
+    then
+        {{let its: id = its_id; due_at = rota.now(); run_id = null; schedule_id = null; timeout = its_timeout;
+            priority = its_priority; guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space;
+            lane = its_lane; task = its_task; key = null; step = null; share = null; payload = its_payload;
+            headers = its_headers}}
+        {{insert rota.present, submitted its: rank = its_rank}}
+        on conflict (id) do nothing;
+        if found then
+            perform rota.hint(its_space, its_lane, its_rank, 1);
+        end if;
+        return true;
+    end if;
+    perform rota.submit_jobs(json_build_array(json_build_object(
+        'id', its_id, 'namespace', its_space, 'task', its_task, 'queue', its_queue, 'payload', its_payload, 'headers', its_headers,
+        'priority', its_priority, 'guarantee', its_guarantee, 'max_attempts', its_attempts, 'timeout', its_timeout,
+        'needs', array[]::text[])), false, 'own');
+    return false;
+end $$;
+
 -- Submits one job from plain SQL. Plain SQL can't encrypt, so namespaces that ask for encryption refuse it.
 create or replace function rota.submit(
     task text, payload jsonb default '{}', at timestamptz default null, delay interval default null,

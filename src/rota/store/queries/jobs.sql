@@ -4,6 +4,9 @@
 -- $3: how they come, see functions/quotas.sql.
 select job_id, existed, conflict from rota.submit_jobs($1::json, $2, $3);
 
+-- name: submit_made
+select rota.submit_made($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+
 -- name: open_bulk
 -- Before a COPY: the database's time (the only clock), what is due within the horizon, the shards.
 select rota.now() as now,
