@@ -119,8 +119,15 @@ class WorkflowStore:
 
     # -- what steps are given
 
-    async def inputs(self, runs: Sequence[UUID]) -> dict[UUID, str]:
-        return dict(await self.database.fetch("run_inputs", runs))
+    async def inputs_and_results(
+        self, runs: Sequence[UUID], keys: Sequence[tuple[UUID, int]],
+        read: Callable[[str | None, UUID], Any],
+    ) -> tuple[dict[UUID, str], dict[tuple[UUID, int], Any]]:  # fmt: skip
+        """Return the inputs of runs as they are stored, and the results of steps. See `results`."""
+        steps = [run for run, _ in keys], [number for _, number in keys]
+        rows = await self.database.fetch("step_values", runs, *steps)
+        inputs = {row["run_id"]: row["result"] for row in rows if row["number"] is None}
+        return inputs, _results([row for row in rows if row["number"] is not None], read)
 
     async def results(
         self, keys: Sequence[tuple[UUID, int]], read: Callable[[str | None, UUID], Any]
@@ -130,13 +137,7 @@ class WorkflowStore:
         That of a sub-workflow with several last steps is made of theirs, by their names.
         """
         runs, numbers = [run for run, _ in keys], [number for _, number in keys]
-        found: dict[tuple[UUID, int], Any] = {}
-        for row in await self.database.fetch("step_results", runs, numbers):
-            key, value = (row["run_id"], row["number"]), read(row["result"], row["job_id"])
-            for name in reversed(row["part"]):
-                value = {name: value}
-            found[key] = _merged(found[key], value) if key in found else value
-        return found
+        return _results(await self.database.fetch("step_results", runs, numbers), read)
 
     # -- advancing
 
@@ -230,6 +231,18 @@ class WorkflowStore:
 
     async def stopping_jobs(self, run: UUID) -> list[Any]:
         return await self.database.fetch("stopping_jobs", run)
+
+
+def _results(
+    rows: Sequence[Any], read: Callable[[str | None, UUID], Any]
+) -> dict[tuple[UUID, int], Any]:
+    found: dict[tuple[UUID, int], Any] = {}
+    for row in rows:
+        key, value = (row["run_id"], row["number"]), read(row["result"], row["job_id"])
+        for name in reversed(row["part"]):
+            value = {name: value}
+        found[key] = _merged(found[key], value) if key in found else value
+    return found
 
 
 def _merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:

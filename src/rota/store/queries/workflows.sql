@@ -114,11 +114,16 @@ where r.id = $1 and s.number = any($2::int[]) and s.state = {step.running} order
 select w.name, w.number from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
 where r.id = $1 and w.name = any($2::text[]) and w.kind <> {kind.end};
 
--- name: run_inputs
-select id, input from rota.run where id = any($1::uuid[]);
+-- name: step_values
+-- What the arguments of steps refer to, in one look: the inputs of runs, which have no number, and the results of steps.
+select r.id as run_id, null::int as number, null::text[] as part, r.id as job_id, r.input as result
+from rota.run as r where r.id = any($1::uuid[])
+union all
+select k.run_id, k.number, v.part, v.job_id, v.result
+from unnest($2::uuid[], $3::int[]) as k(run_id, number)
+cross join lateral rota.step_result(k.run_id, k.number) as v;
 
 -- name: step_results
--- The results of steps, as the arguments of others refer to them.
 select k.run_id, k.number, v.part, v.job_id, v.result
 from unnest($1::uuid[], $2::int[]) as k(run_id, number)
 cross join lateral rota.step_result(k.run_id, k.number) as v;
