@@ -113,6 +113,10 @@ class WorkflowStore:
         """Return the time, how many steps of a run are running, and how many schedulers are alive."""
         return (await self.database.fetch("explain_run", run))[0]
 
+    async def open_waits(self, run: UUID, most: int) -> list[Any]:
+        """Return what a suspended durable function waits for; nothing while it runs."""
+        return await self.database.fetch("open_waits", run, most)
+
     async def running_among(self, run: UUID, numbers: Sequence[int]) -> list[str]:
         rows = await self.database.fetch("running_among", run, numbers)
         return [row["name"] for row in rows]

@@ -104,6 +104,12 @@ select rota.now() as now,
        (select count(*) from rota.node as n
         where 'scheduler' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()) as schedulers;
 
+-- name: open_waits
+-- What a suspended function waits for: the first $2, and how many there are. None while it runs.
+select c.number, c.kind, c.name, c.attempt, c.job_id, c.wake_at, c.signal, c.signal_key, count(*) over () as open
+from rota.run as r join rota.checkpoint as c on c.run_id = r.id and c.state = {step.waiting}
+where r.id = $1 and r.suspended order by c.number limit $2;
+
 -- name: running_among
 select w.name from rota.run as r
 join rota.step as s on s.run_id = r.id
