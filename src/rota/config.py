@@ -45,7 +45,7 @@ def check_name(field: str, value: object) -> str:
     """Check the name of a queue, task, capability or namespace: short, printable, safe in a lane."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ConfigError(
-            f"{field} {value!r} is not a usable name: use 1 to 100 letters, digits, "
+            f"{field} {value!r:.120} is not a usable name: use 1 to 100 letters, digits, "
             "'_', '.', ':' or '-', starting with a letter, digit or '_'"
         )
     return value

@@ -141,7 +141,8 @@ class Workflow:
                 ``one_failed``, or ``always``: as all_ended, and also in a run that was cancelled.
             when: a condition on results and input, such as ``"rows.count > 0"``; else it is skipped.
             name: what it is called; the task's name by default.
-            tolerate: how many of the steps before it may fail: a number, or a share such as 0.01.
+            tolerate: how many of the steps before it may fail: a number, or a share, as
+                ``"1%"`` or 0.01.
             optional: its failure doesn't fail the run, and steps after it go on.
             queue, needs, priority, max_attempts, timeout: as for a submit.
         """
@@ -150,6 +151,9 @@ class Workflow:
         if name in self._steps:
             raise ConfigError(f"workflow {self.name!r}: two steps are named {name!r}")
         arguments = self._arguments(task, args, kwargs, name)
+        if "tolerate" in options:
+            where = f"workflow {self.name!r}, step {name!r}"
+            options["tolerate"] = share_of(options["tolerate"], where)
         after = [_step_name(each, name) for each in _several(options.pop("after", ()))]
         nested = isinstance(task, Workflow)
         self._steps[name] = StepDefinition(

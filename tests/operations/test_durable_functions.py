@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rota import Retry
+from rota import App, Retry
 from rota.durable.check import check_replay, history_of
 from rota.durable.context import DurableContext
 from rota.durable.sync import SyncDurableContext
@@ -17,6 +17,7 @@ from rota.errors import (
     ConfigError,
     Conflict,
     InvalidArguments,
+    PayloadTooLarge,
     RunCancelled,
     StepFailed,
     WaitTimedOut,
@@ -539,6 +540,36 @@ async def test_a_key_names_one_run_and_a_bad_use_is_explained(sandbox: Sandbox, 
     run = await odd.start()
     status = await ended(sandbox, run)
     assert "to run a function of this process use ctx.step" in str(status.error)
+
+
+def test_functions_of_another_kind_are_refused_when_they_are_declared(app: App) -> None:
+    def lazy(ctx: SyncDurableContext):
+        yield 1
+
+    async def stream(ctx: DurableContext):
+        yield 1
+
+    def plain(ctx: DurableContext) -> None: ...
+
+    async def awaits(ctx: SyncDurableContext) -> None: ...
+
+    for function in (lazy, stream):
+        with pytest.raises(ConfigError, match="is a generator: nothing would ever run it"):
+            app.durable(function)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'plain' is a plain function, whose context is a Sync"):
+        app.durable(plain)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="'awaits' is a coroutine, whose context is a DurableC"):
+        app.durable(awaits)  # type: ignore[arg-type]
+
+
+async def test_refusals_of_signals_name_the_signal_and_quote_no_page(sandbox: Sandbox) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"^signal 'go': its content has 2,000,"):
+        await sandbox.app.send("go", key="k", payload="x" * 2_000_000)
+    with pytest.raises(InvalidArguments, match="key must be a text of 1 to 255") as refused:
+        await sandbox.app.send("go", key="k" * 5_000)
+    with pytest.raises(ConfigError, match="is not a usable name") as misnamed:
+        await sandbox.app.send("g" * 5_000, key="k")
+    assert max(len(str(refused.value)), len(str(misnamed.value))) < 400
 
 
 async def test_a_result_that_is_too_large_fails_the_step_for_good(

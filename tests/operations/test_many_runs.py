@@ -97,5 +97,5 @@ async def test_of_many_runs_with_keys_each_key_names_one(sandbox: Sandbox) -> No
     assert [(row["existed"], row["conflict"]) for row in rows] == [
         (False, False), (False, False), (True, False), (True, True),
     ]  # fmt: skip
-    assert rows[0]["run_id"] == rows[2]["run_id"] and rows[1]["run_id"] == rows[3]["run_id"]
+    assert [row["run_id"] for row in rows[:2]] == [row["run_id"] for row in rows[2:]]
     assert len(await sandbox.app.runs.list()) == 3

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from rota import DurableContext, Retry
 from rota.errors import NotFound
 from rota.testing import Sandbox
 from tests.support.shop import Shop
@@ -35,6 +36,56 @@ async def test_a_step_names_the_steps_that_it_waits_for(sandbox: Sandbox, shop: 
     assert "Its deadline is at" in sentence
     with pytest.raises(NotFound):
         await run.explain("none")
+
+
+async def test_a_function_names_what_it_waits_for(sandbox: Sandbox, shop: Shop) -> None:
+    app = sandbox.app
+
+    @app.durable
+    async def sleeper(ctx: DurableContext) -> None:
+        await ctx.sleep("2h")
+
+    @app.durable
+    async def approval(ctx: DurableContext, key: str | None = None) -> None:
+        await ctx.wait("approved", key=key, timeout="3d")
+
+    @app.durable
+    async def caller(ctx: DurableContext, count: int) -> None:
+        await ctx.gather(*(ctx.call(sleeper) for _ in range(count)))
+
+    async def tried() -> None:
+        raise ConnectionError
+
+    @app.durable
+    async def trying(ctx: DurableContext) -> None:
+        retry = Retry(base=600, jitter=0, max_attempts=3)
+        await ctx.options(retry=retry, name="charge").step(tried)
+
+    slept, own, keyed = await sleeper.start(), await approval.start(), await approval.start("o'1")
+    one, many, again = await caller.start(1), await caller.start(5), await trying.start()
+    assert (await why(slept))[0] == "no_worker"  # not begun yet
+    await sandbox.run_due()
+    code, sentence = await why(slept)
+    assert code == "sleeping"
+    assert "Step 'sleeper': It waits, without a worker, for the end of its sleep at 2" in sentence
+    assert sentence.startswith("0 of 1 step has ended, 1 under way.")
+    assert "(in 2 h)" in sentence
+    code, sentence = await why(own)
+    assert code == "waiting_for_signal"
+    assert "for signal 'approved' to this run, until 2" in sentence
+    assert "(in 3 d)" in sentence
+    assert sentence.endswith("`rota runs send RUN approved` sends it.")
+    sentence = (await why(keyed, "approval"))[1]
+    assert "for signal 'approved' with key \"o'1\", until 2" in sentence
+    assert sentence.endswith("""`rota signals send approved 'o'"'"'1'` sends it.""")
+    code, sentence = await why(one)
+    assert code == "sleeping"
+    assert "for run 0" in sentence
+    assert "('sleeper'). 0 of 1 step" in sentence
+    code, sentence = await why(many)
+    assert code == "suspended"
+    assert sentence.endswith(", and for 2 others. `rota runs history RUN` lists them.")
+    assert "for try 2 of step 'charge' at 2" in (await why(again))[1]
 
 
 async def test_pauses_and_what_nobody_decides_about(sandbox: Sandbox, shop: Shop) -> None:

@@ -373,6 +373,23 @@ async def test_a_key_names_one_run(sandbox: Sandbox, shop: Shop) -> None:
     assert shop.ran == ["count x"]
 
 
+async def test_a_share_that_may_fail_is_a_number_or_a_percentage(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    flow = sandbox.app.workflow("shares")
+    before = [shop.add(flow, name) for name in "abcd"]
+    shop.add(flow, "e", after=before, tolerate="25%")
+    for wrong in ("150%", "some"):
+        with pytest.raises(
+            ConfigError, match="workflow 'shares', step 'f': tolerate is a number or"
+        ):
+            shop.add(flow, "f", after=before, tolerate=wrong)
+    shop.broken = {"c"}
+    run = await flow.start()
+    await ended(sandbox, run)
+    assert (await states(run))["e"] == "succeeded"
+
+
 async def test_a_run_is_started_by_the_callers_transaction(sandbox: Sandbox, shop: Shop) -> None:
     flow = sandbox.app.workflow("mine")
     shop.add(flow, "a")

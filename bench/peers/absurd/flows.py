@@ -48,16 +48,20 @@ async def setup(wish: dict[str, Any]) -> dict[str, Any]:
 
 
 async def functions(wish: dict[str, Any]) -> None:
-    async with await AsyncConnection.connect(common.DATABASE_URL) as connection:
-        starting = AsyncAbsurd(connection, queue_name="functions")
-        starting.register_task("function")(function)
+    """So many rounds of them, each started in one transaction when the one before has ended."""
+    client = _client()
+    connection = await AsyncConnection.connect(common.DATABASE_URL)
+    starting = AsyncAbsurd(connection, queue_name="functions")
+    starting.register_task("function")(function)
+    for _ in range(wish["rounds"]):
         spawned = [
             await starting.spawn("function", {"number": number, "steps": wish["steps"]})
             for number in common.chains(wish)
         ]
-    client = _client()
-    for each in spawned:
-        await client.await_task_result(each["task_id"])
+        await connection.commit()
+        for each in spawned:
+            await client.await_task_result(each["task_id"])
+    await connection.close()
     await client.close()
 
 

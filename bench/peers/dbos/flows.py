@@ -48,16 +48,18 @@ def setup(wish: dict[str, Any]) -> dict[str, Any]:
 
 
 def functions(wish: dict[str, Any]) -> None:
+    """So many rounds of them, each started in one transaction when the one before has ended."""
     client = DBOSClient(system_database_url=common.DATABASE_URL, application_name="bench")
     options: Any = {"workflow_name": "function", "queue_name": "functions", "app_version": "1"}
     engine = sqlalchemy.create_engine(URL)
-    with engine.begin() as connection:
-        ids = [
-            client.enqueue_in_transaction(connection, options, number, wish["steps"])
-            for number in common.chains(wish)
-        ]
-    for each in ids:
-        client.retrieve_workflow(getattr(each, "workflow_id", each)).get_result()
+    for _ in range(wish["rounds"]):
+        with engine.begin() as connection:
+            ids = [
+                client.enqueue_in_transaction(connection, options, number, wish["steps"])
+                for number in common.chains(wish)
+            ]
+        for each in ids:
+            client.retrieve_workflow(getattr(each, "workflow_id", each)).get_result()
 
 
 def work(wish: dict[str, Any]) -> None:

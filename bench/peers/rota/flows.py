@@ -98,11 +98,11 @@ async def chain(wish: dict[str, Any]) -> None:
 
 
 async def functions(wish: dict[str, Any]) -> None:
-    """Functions that are started in one transaction, each of so many steps. The last round counts."""
+    """So many rounds of them, each started in one transaction when the one before has ended."""
     connection = await asyncpg.connect(common.DATABASE_URL)
     await app.store()
     start = function.start_options(connection=connection).start_many
-    for _ in range(wish.get("rounds", 1)):
+    for _ in range(wish["rounds"]):
         async with connection.transaction():
             calls = [(number, wish["steps"]) for number in common.chains(wish)]
             runs = await start(calls)

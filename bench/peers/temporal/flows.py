@@ -95,3 +95,4 @@ async def work(wish: dict[str, Any]) -> None:
 
 if __name__ == "__main__":
     common.main(setup=setup, chain=chain, work=work)
+    os._exit(0)  # its core sometimes crashes at the interpreter's orderly end

@@ -38,6 +38,14 @@ class Limits(msgspec.Struct, frozen=True):
     payload_depth: int
 
 
+_OWNERS = {"input": "workflow", "result": "step", "content": "signal"}
+
+
+def _whose(name: str, what: str) -> str:
+    """Return whose values are refused: those of a task, unless it is said what else they are."""
+    return f"{_OWNERS.get(what, 'task')} {name!r}"
+
+
 def encode_in_order(value: Any) -> bytes:
     """Encode sets in the order of their values.
 
@@ -71,9 +79,9 @@ def encode_values(
             except _NO_JSON as own:
                 place = "argument" if what == "payload" else f"in its {what},"
                 raise InvalidArguments(
-                    f"task {task!r}: {place} {name!r}: {_no_json(own)}"
+                    f"{_whose(task, what)}: {place} {name!r}: {_no_json(own)}"
                 ) from None
-        raise InvalidArguments(f"task {task!r}: {_no_json(error)}") from None
+        raise InvalidArguments(f"{_whose(task, what)}: {_no_json(error)}") from None
 
 
 def _no_json(error: Exception) -> str:
@@ -94,15 +102,17 @@ def encode_payload(
     """Encode values as JSON, or refuse them with an error that names the task."""
     payload = encode_values(values, task, what)
     check_payload(payload, limits, task, what)
-    check_numbers(payload, values, task)
+    check_numbers(payload, values, task, what)
     return payload
 
 
-def check_numbers(encoded: bytes, values: Mapping[str, Any], task: str) -> None:
+def check_numbers(
+    encoded: bytes, values: Mapping[str, Any], task: str, what: str = "payload"
+) -> None:
     """Refuse NaN and infinity, which are written as null: they must not become nothing silently."""
     if b"null" in encoded and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
         raise InvalidArguments(
-            f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
+            f"{_whose(task, what)}: NaN and infinity have no JSON form: pass None, or a string"
         )
 
 
@@ -129,7 +139,7 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
     """Refuse what is too large, too deep, or can't be stored."""
     if len(payload) > limits.payload_bytes:
         raise PayloadTooLarge(
-            f"task {task!r}: its {what} has {len(payload):,} bytes, the limit is "
+            f"{_whose(task, what)}: its {what} has {len(payload):,} bytes, the limit is "
             f"{limits.payload_bytes:,}. Store large data elsewhere and pass a reference"
         )
     # Cheap first: there can't be more levels than opening brackets.
@@ -137,17 +147,18 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
         depth = json_depth(payload)
         if depth > limits.payload_depth:
             raise PayloadTooLarge(
-                f"task {task!r}: its {what} is nested {depth} levels deep, the limit is "
+                f"{_whose(task, what)}: its {what} is nested {depth} levels deep, the limit is "
                 f"{limits.payload_depth}"
             )
     if payload.startswith(ENVELOPE_BYTES):
         raise InvalidArguments(
-            f'task {task!r}: its {what} begins with the name "$rota-encrypted", which is Rota\'s own'
+            f'{_whose(task, what)}: its {what} begins with the name "$rota-encrypted", which is '
+            "Rota's own"
         )
     if has_nul(payload):
         raise InvalidArguments(
-            f"task {task!r}: a string in its {what} holds a NUL character, which PostgreSQL can't "
-            "store"
+            f"{_whose(task, what)}: a string in its {what} holds a NUL character, which PostgreSQL "
+            "can't store"
         )
 
 

@@ -195,8 +195,8 @@ class DurableContext(Context):
         check_name("signal", signal)
         if key is not None and (not isinstance(key, str) or not 0 < len(key) < 256 or "\0" in key):
             raise InvalidArguments(
-                f"key must be a text of 1 to 255 characters, none of them NUL, not {key!r}: no other "
-                "can be sent"
+                f"key must be a text of 1 to 255 characters, none of them NUL, not {key!r:.100}: no "
+                "other can be sent"
             )
         seconds = None if timeout is None else _bounded(seconds_of(timeout, "timeout"), "timeout")
         return SignalWait(self._replay, signal, key, seconds)

@@ -39,6 +39,11 @@ class DurableFunction(Task[P, R]):
     ) -> None:  # fmt: skip
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise ConfigError(f"version must be a whole number from 1, not {version!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError(
+                f"durable function {name!r} is a generator: nothing would ever run it. Do what it "
+                "yields by the methods of its context, and return a list"
+            )
         self._is_plain = not inspect.iscoroutinefunction(function)
         self._own = function
         super().__init__(submissions, self._as_coroutine(function), name, options)
@@ -47,6 +52,7 @@ class DurableFunction(Task[P, R]):
                 f"durable function {name!r} takes no context: give it a first parameter `ctx`, "
                 "through which it does what must survive"
             )
+        self._check_context()
         if self.arguments.injected:
             raise ConfigError(
                 f"durable function {name!r} has injected parameters, which could differ at each replay: "
@@ -57,6 +63,20 @@ class DurableFunction(Task[P, R]):
         self._deadline = None if deadline is None else seconds_of(deadline, "deadline")
         self._retention = None if retention is None else seconds_of(retention, "retention")
         self.graph = self._make_graph()
+
+    def _check_context(self) -> None:
+        """Refuse the other context: what it does is awaited in coroutines alone."""
+        given = self.arguments.hint(str(self.arguments.context_parameter))
+        if self._is_plain and given is DurableContext:
+            raise ConfigError(
+                f"durable function {self.name!r} is a plain function, whose context is a "
+                "SyncDurableContext: annotate it so, or write `async def`"
+            )
+        if not self._is_plain and given is SyncDurableContext:
+            raise ConfigError(
+                f"durable function {self.name!r} is a coroutine, whose context is a DurableContext: "
+                "annotate it so, or write `def`"
+            )
 
     def _as_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
         if not self._is_plain:

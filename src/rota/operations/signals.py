@@ -40,7 +40,7 @@ class Signals:
         check_name("signal", name)
         for field, text in (("key", key), ("once", once)):
             _check_text(field, text)
-        encoded = encode_payload({"payload": payload}, self._rota.limits, name, "payload")
+        encoded = encode_payload({"payload": payload}, self._rota.limits, name, "content")
         value = msgspec.json.encode(msgspec.json.decode(encoded)["payload"])
         store = await self._rota.store()
         encryption = await store.database.known_encryption()
@@ -78,6 +78,6 @@ def _check_text(field: str, text: object) -> None:
         return
     if not isinstance(text, str) or not 1 <= len(text) <= 255 or "\0" in text:
         raise InvalidArguments(
-            f"{field} must be a text of 1 to 255 characters, none of them NUL, not {text!r}",
+            f"{field} must be a text of 1 to 255 characters, none of them NUL, not {text!r:.100}",
             field=field,
         )

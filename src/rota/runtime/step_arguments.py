@@ -1,6 +1,6 @@
 """Completes the arguments of workflow steps when they start: results are passed by reference.
 
-Protocol. Two reads for a batch of jobs, and no write but one: chunks of maps are opened, which writes
+Protocol. One read for a batch of jobs, and no write but one: chunks of maps are opened, which writes
 the token of the attempt into their rows (`rota.worker.chunks`). A database that is away leaves the jobs
 to be given back; a reference that leads nowhere fails its step, since another attempt would find the
 same.
@@ -81,10 +81,7 @@ class StepArguments:
             waiting = await self._opened(waiting, node)
         if not waiting:
             return {}
-        inputs = await self._store.inputs(
-            list({each.work.run for each in waiting if each.work.run})
-        )
-        results = await self._results(waiting)
+        inputs, results = await self._inputs_and_results(waiting)
         failures: dict[UUID, Failure] = {}
         for step in waiting:
             work = step.work
@@ -98,7 +95,10 @@ class StepArguments:
                 failures[work.id] = Failure(f"rota.errors.{type(error).__name__}", str(error))
         return failures
 
-    async def _results(self, waiting: Sequence[_Step]) -> dict[tuple[UUID, int], Any]:
+    async def _inputs_and_results(
+        self, waiting: Sequence[_Step]
+    ) -> tuple[dict[UUID, str], dict[tuple[UUID, int], Any]]:
+        runs = {each.work.run for each in waiting if each.work.run}
         keys = {
             (step.work.run, int(reference.name))
             for step in waiting
@@ -106,7 +106,7 @@ class StepArguments:
             if reference.kind == STEP and step.work.run is not None
         }
         read = partial(self._encryption.value, field="result")
-        return await self._store.results(list(keys), read) if keys else {}
+        return await self._store.inputs_and_results(list(runs), list(keys), read)
 
     async def _members(self, step: _Step) -> dict[int, Any]:
         """Return the results of maps whose members the arguments refer to."""

@@ -113,14 +113,25 @@ class WorkflowStore:
         """Return the time, how many steps of a run are running, and how many schedulers are alive."""
         return (await self.database.fetch("explain_run", run))[0]
 
+    async def open_waits(self, run: UUID, most: int) -> list[Any]:
+        """Return what a suspended durable function waits for; nothing while it runs."""
+        return await self.database.fetch("open_waits", run, most)
+
     async def running_among(self, run: UUID, numbers: Sequence[int]) -> list[str]:
         rows = await self.database.fetch("running_among", run, numbers)
         return [row["name"] for row in rows]
 
     # -- what steps are given
 
-    async def inputs(self, runs: Sequence[UUID]) -> dict[UUID, str]:
-        return dict(await self.database.fetch("run_inputs", runs))
+    async def inputs_and_results(
+        self, runs: Sequence[UUID], keys: Sequence[tuple[UUID, int]],
+        read: Callable[[str | None, UUID], Any],
+    ) -> tuple[dict[UUID, str], dict[tuple[UUID, int], Any]]:  # fmt: skip
+        """Return the inputs of runs as they are stored, and the results of steps. See `results`."""
+        steps = [run for run, _ in keys], [number for _, number in keys]
+        rows = await self.database.fetch("step_values", runs, *steps)
+        inputs = {row["run_id"]: row["result"] for row in rows if row["number"] is None}
+        return inputs, _results([row for row in rows if row["number"] is not None], read)
 
     async def results(
         self, keys: Sequence[tuple[UUID, int]], read: Callable[[str | None, UUID], Any]
@@ -130,13 +141,7 @@ class WorkflowStore:
         That of a sub-workflow with several last steps is made of theirs, by their names.
         """
         runs, numbers = [run for run, _ in keys], [number for _, number in keys]
-        found: dict[tuple[UUID, int], Any] = {}
-        for row in await self.database.fetch("step_results", runs, numbers):
-            key, value = (row["run_id"], row["number"]), read(row["result"], row["job_id"])
-            for name in reversed(row["part"]):
-                value = {name: value}
-            found[key] = _merged(found[key], value) if key in found else value
-        return found
+        return _results(await self.database.fetch("step_results", runs, numbers), read)
 
     # -- advancing
 
@@ -230,6 +235,18 @@ class WorkflowStore:
 
     async def stopping_jobs(self, run: UUID) -> list[Any]:
         return await self.database.fetch("stopping_jobs", run)
+
+
+def _results(
+    rows: Sequence[Any], read: Callable[[str | None, UUID], Any]
+) -> dict[tuple[UUID, int], Any]:
+    found: dict[tuple[UUID, int], Any] = {}
+    for row in rows:
+        key, value = (row["run_id"], row["number"]), read(row["result"], row["job_id"])
+        for name in reversed(row["part"]):
+            value = {name: value}
+        found[key] = _merged(found[key], value) if key in found else value
+    return found
 
 
 def _merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:

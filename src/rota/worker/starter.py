@@ -20,7 +20,7 @@ from rota.lib.encryption import ENVELOPE_BYTES
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.attempts import decrypt, mark, must_mark, to_work
 from rota.runtime.heartbeat import Lease
-from rota.runtime.step_arguments import StepArguments, has_default_options
+from rota.runtime.step_arguments import StepArguments, has_default_options, is_chunk
 from rota.runtime.work import Work
 from rota.store.work import WorkStore
 from rota.task import (
@@ -149,10 +149,16 @@ class Starter:
         self, node: UUID, works: list[Work]
     ) -> tuple[dict[UUID, Failure], dict[UUID, str]]:
         """Complete the arguments of steps, and mark what must be marked."""
+        # Before its arguments are read: a chunk of which a member was blamed has no crashes any more.
+        to_mark = [work for work in works if must_mark(work) or is_chunk(work)]
+        answers = dict.fromkeys([work.id for work in works], "start")
+        for work in to_mark:
+            del answers[work.id]
         try:
             failures = await self._arguments.complete(works, node)
-            able = [work for work in works if work.id not in failures]
-            return failures, await mark(self._store, node, able)
+            if able := [work for work in to_mark if work.id not in failures]:
+                answers.update(await mark(self._store, node, able))
+            return failures, answers
         except Exception as error:
             # Whatever it is: a job that isn't surely marked doesn't start, and frees its slot.
             expected = isinstance(error, StoreUnavailable)

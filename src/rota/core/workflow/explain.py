@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 import msgspec
 
 from rota.core.durations import format_duration
 from rota.core.explain import Explanation
-from rota.core.workflow.model import StepState
+from rota.core.workflow.model import CheckpointKind, StepState
 from rota.model import MapProgress, Run, RunStep
 
 _NAMED = 3  # steps that a sentence names
@@ -116,6 +118,58 @@ def explain_waiting_step(
     )
 
 
+class OpenWait(msgspec.Struct, frozen=True):
+    """Something that a suspended durable function waits for. `key` is None for a signal to the run."""
+
+    kind: CheckpointKind
+    name: str
+    attempt: int
+    job_id: UUID | None
+    wake_at: datetime | None
+    signal: str | None
+    key: str | None
+
+
+def explain_suspended(
+    run: Run, waits: Sequence[OpenWait], count: int, now: datetime, inner: Explanation | None
+) -> Explanation:
+    """Explain a durable function that waits for some of `count` things. `inner`: explains what it has
+    called, if that is all."""
+    named = ", and for ".join(_wait(each, now) for each in waits)
+    more = f", and for {_count(count - len(waits), 'other')}" if count > len(waits) else ""
+    said = f"It waits, without a worker, for {named}{more}."
+    if count > 1:
+        return Explanation("suspended", f"{said} `rota runs history {run.id}` lists them.")
+    [only] = waits
+    if only.kind is CheckpointKind.SIGNAL:
+        send = f"runs send {run.id} {only.signal}"
+        if only.key is not None:
+            send = f"signals send {only.signal} {shlex.quote(only.key)}"
+        return Explanation("waiting_for_signal", f"{said} `rota {send}` sends it.")
+    if only.kind is CheckpointKind.SLEEP:
+        return Explanation("sleeping", said)
+    if inner is not None:
+        return Explanation(inner.code, f"{said} {inner.sentence}")
+    return Explanation("suspended", said)
+
+
+def _wait(wait: OpenWait, now: datetime) -> str:
+    at = "" if wait.wake_at is None else f"{_moment(wait.wake_at)} ({_until(wait.wake_at, now)})"
+    name = wait.name.rpartition("/")[2]
+    match wait.kind:
+        case CheckpointKind.SIGNAL:
+            to = "to this run" if wait.key is None else f"with key {wait.key!r}"
+            return f"signal {wait.signal!r} {to}" + (f", until {at}" if at else "")
+        case CheckpointKind.SLEEP:
+            return f"the end of its sleep at {at}"
+        case CheckpointKind.CALL:
+            return f"job {wait.job_id} ({name!r})"
+        case CheckpointKind.RUN:
+            return f"run {wait.job_id} ({name!r})"
+        case _:
+            return f"try {wait.attempt + 1} of step {name!r} at {at}"
+
+
 def _may_start_early(step: RunStep, before: Sequence[Before]) -> bool:
     states = {each.state for each in before}
     if step.rule == "one_succeeded":
@@ -135,9 +189,7 @@ def explain_run(
             return Explanation(run.state, f"{sentence}.")
         advice = f"`rota runs resume {run.id}` continues from the steps that did not succeed."
         return Explanation(run.state, f"{sentence}{_message(run.error)}. {advice}")
-    counts = (
-        f"{run.ended_steps or 0:,} of {_count(run.steps or 0)} {_have(run.ended_steps or 0)} ended"
-    )
+    counts = f"{run.ended_steps or 0:,} of {_count(run.steps or 0)} {_have(run.steps or 0)} ended"
     first = f" {_first(*under_way[0])}" if under_way else ""
     if run.cancel_requested_at is not None:
         since = _moment(run.cancel_requested_at)

@@ -104,6 +104,12 @@ select rota.now() as now,
        (select count(*) from rota.node as n
         where 'scheduler' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()) as schedulers;
 
+-- name: open_waits
+-- What a suspended function waits for: the first $2, and how many there are. None while it runs.
+select c.number, c.kind, c.name, c.attempt, c.job_id, c.wake_at, c.signal, c.signal_key, count(*) over () as open
+from rota.run as r join rota.checkpoint as c on c.run_id = r.id and c.state = {step.waiting}
+where r.id = $1 and r.suspended order by c.number limit $2;
+
 -- name: running_among
 select w.name from rota.run as r
 join rota.step as s on s.run_id = r.id
@@ -114,11 +120,16 @@ where r.id = $1 and s.number = any($2::int[]) and s.state = {step.running} order
 select w.name, w.number from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
 where r.id = $1 and w.name = any($2::text[]) and w.kind <> {kind.end};
 
--- name: run_inputs
-select id, input from rota.run where id = any($1::uuid[]);
+-- name: step_values
+-- What the arguments of steps refer to, in one look: the inputs of runs, which have no number, and the results of steps.
+select r.id as run_id, null::int as number, null::text[] as part, r.id as job_id, r.input as result
+from rota.run as r where r.id = any($1::uuid[])
+union all
+select k.run_id, k.number, v.part, v.job_id, v.result
+from unnest($2::uuid[], $3::int[]) as k(run_id, number)
+cross join lateral rota.step_result(k.run_id, k.number) as v;
 
 -- name: step_results
--- The results of steps, as the arguments of others refer to them.
 select k.run_id, k.number, v.part, v.job_id, v.result
 from unnest($1::uuid[], $2::int[]) as k(run_id, number)
 cross join lateral rota.step_result(k.run_id, k.number) as v;
