@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jsonschema
@@ -79,6 +80,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "serviceAccount": {"create": False, "name": "mine"},
     },
 }  # fmt: skip
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 BY_NAME = pytest.mark.parametrize("name", MATRIX)
 
 
@@ -114,6 +116,56 @@ def test_every_manifest_fits_the_schema_of_its_kind(name: str, version: str):
     names = [(each["kind"], each["metadata"]["name"]) for each in manifests]
     assert len(names) == len(set(names))
     assert all(len(name) <= 63 for _, name in names)
+
+
+@needs_helm
+def test_a_setting_reaches_its_pod_as_it_was_written():
+    given = {"max_payload_bytes": 25_000_000, "statement_timeout": 0.5, "status_page": True,
+             "oidc_groups": '{"a<b": "viewer"}', "release": "{{ .Values.app }}: 'x'\n- y"}  # fmt: skip
+    values = {"settings": given, "migration": {"deadlineSeconds": 2_000_000},
+              "waitForSchemaSeconds": 1_000_000}  # fmt: skip
+    manifests = render(values)
+    for deployment in of_kind(manifests, "Deployment"):
+        environ = environment_of(container_of(deployment))
+        read = Settings.read({name: value for name, value in environ.items()
+                              if name in {f"ROTA_{each.upper()}" for each in given}})  # fmt: skip
+        assert {name: getattr(read, name) for name in given} == given
+        [waits] = deployment["spec"]["template"]["spec"]["initContainers"]
+        assert waits["args"][-1] == "1000000"
+    [job] = of_kind(manifests, "Job")
+    assert repr(job["spec"]["activeDeadlineSeconds"]) == "2000000"
+
+
+def settings_in(environ: Iterable[str]) -> set[str]:
+    return {name.removeprefix("ROTA_").lower() for name in environ if name.startswith("ROTA_")}
+
+
+@needs_helm
+def test_settings_are_those_that_exist_but_for_secrets_and_what_has_a_value_of_its_own():
+    allowed = SCHEMA["properties"]["settings"]["propertyNames"]["enum"]
+    chosen = {name: values for name, values in MATRIX.items() if "settings" not in values}
+    chosen["everything"] = {**MATRIX["everything"], "settings": {}}
+    of_the_chart = {
+        name
+        for values in chosen.values()
+        for deployment in of_kind(render(values), "Deployment")
+        for name in settings_in(environment_of(container_of(deployment)))
+    } - {"app"}
+    secrets = {"database_password", "encryption_keys", "oidc_client_secret", "smtp_url",
+               "dispatch_secret"}  # fmt: skip
+    known = {field.name for field in msgspec.structs.fields(Settings)}
+    assert set(allowed) == known - of_the_chart - secrets - {"connect"}
+    for name in ("retention_dayz", "smtp_url", "node_name"):
+        done = helm("template", "shop", values=merged(LEAST, {"settings": {name: "1"}}))
+        assert done.returncode != 0
+        assert name in done.stderr
+
+
+@needs_helm
+def test_labels_of_ones_own_do_not_replace_those_that_select_pods():
+    values = merged(LEAST, {"podLabels": {"app.kubernetes.io/name": "mine"}})
+    done = helm("template", "shop", values=values)
+    assert "podLabels" in done.stderr
 
 
 @needs_helm
@@ -162,6 +214,12 @@ def test_pods_are_not_root_and_cannot_write(name: str):
             assert isinstance(environment_of(container)["ROTA_DATABASE_URL"], dict)  # a reference
 
 
+def texts_of(environ: Mapping[str, Any]) -> dict[str, str]:
+    """Return the variables as a node finds them; what is a reference has some text."""
+    url = "postgresql://rota@db/rota"
+    return {name: value if isinstance(value, str) else url for name, value in environ.items()}
+
+
 @needs_helm
 @BY_NAME
 def test_every_setting_that_the_chart_gives_exists(name: str):
@@ -169,6 +227,7 @@ def test_every_setting_that_the_chart_gives_exists(name: str):
     for deployment in of_kind(render(MATRIX[name]), "Deployment"):
         given = {each for each in environment_of(container_of(deployment)) if each != "SHOP"}
         assert given <= known
+        assert Settings.read(texts_of(environment_of(container_of(deployment))))
 
 
 @needs_helm
@@ -282,6 +341,7 @@ def test_the_services_of_the_compose_file_are_closed_and_stop_in_time():
         assert service["read_only"]
         assert service["cap_drop"] == ["ALL"]
         assert set(service["environment"]) - {"ROTA_APP"} <= known
+        assert Settings.read(service["environment"])
         seconds = float(service["stop_grace_period"].rstrip("s"))
         assert seconds >= settings.grace + settings.kill_grace + 10
         assert "password" not in str(service["environment"]["ROTA_DATABASE_URL"])

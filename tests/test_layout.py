@@ -13,7 +13,8 @@ from tests.support.places import ROOT
 TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
-    "argument_types", "broker_worker", "chart", "debian", "docs", "failover", "fastapi_shop", "faults",
+    "argument_types", "broker_worker", "chart", "config", "debian", "docs", "failover",
+    "fastapi_shop", "faults",
     "image",
     "large_workflow", "layout", "light_client", "limit_recipes", "middleware", "node", "packaging",
     "public_api", "pytest_plugin", "reference_workers", "release",

@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -95,6 +95,16 @@ def _is_smtp_url(text: str) -> bool:
 def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "rota"
+
+
+@functools.cache
+def _paths() -> frozenset[str]:
+    """Return the settings that are paths, which msgspec does not make of texts."""
+    return frozenset(
+        field.name
+        for field in msgspec.structs.fields(Settings)
+        if field.type is Path or Path in get_args(field.type)
+    )
 
 
 @functools.cache
@@ -282,7 +292,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if environ.get(variable := f"ROTA_{name.upper()}")
         }
         values.update({name: value for name, value in given.items() if value is not None})
-        for name in {"data_dir", "archive_dir"} & set(values):
+        for name in _paths() & set(values):
             values[name] = Path(values[name]).expanduser().absolute()
         try:
             return msgspec.convert(values, cls, strict=False)

@@ -145,6 +145,11 @@ async def test_a_failover_that_nodes_lived_through_is_none_of_it(original: str):
     await app.close()
 
 
+async def test_a_database_on_which_no_node_has_run_was_not_copied_from_anywhere(app: App):
+    found = await app.connector.recover(dry_run=True)
+    assert (found.copied, found.restored, found.last_seen) == (False, False, None)
+
+
 async def test_recovering_is_recorded_with_it_or_not_done(original: str):
     await execute(original, "update rota.installation set timeline = timeline + 1",
                   "update rota.node set heartbeat_at = heartbeat_at - interval '1 hour'",

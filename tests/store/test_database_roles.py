@@ -25,6 +25,7 @@ from rota.store.grants import PURPOSES, SECRETS, grant_statements, table_grants
 from rota.store.privileges import known_tables, needs_of
 from rota.store.work import UpkeepStore
 from tests.support import node_tasks
+from tests.support.encrypted import OLD
 from tests.support.server_fixtures import serving
 
 ROLES = ("submit", "submit-unique", "seal", "worker", "scheduler", "server", "read")
@@ -225,6 +226,29 @@ async def test_no_role_may_do_what_is_not_its_business(installed: Installed, rol
         with pytest.raises((asyncpg.InsufficientPrivilegeError, asyncpg.RaiseError)):
             await connection.execute(statement)
     await connection.close()
+
+
+async def test_who_seals_and_opens_erases_nobody(installed: Installed):
+    owner = installed.app("owner", encryption_keys=OLD)
+    sealed = await owner.persons.seal("ada", "Augusta Ada Byron")
+    for role in ("seal", "worker", "server"):
+        app = installed.app(role, encryption_keys=OLD)
+        assert await app.persons.open(sealed) == "Augusta Ada Byron"
+        await app.persons.open(await app.persons.seal(f"new for {role}", 1))
+        await app.close()
+    for role in ("seal", "worker"):
+        app = installed.app(role, encryption_keys=OLD)
+        with pytest.raises(StoreUnavailable, match="permission denied for table person"):
+            await app.persons.erase("ada")
+        await app.close()
+    for role in ("submit", "scheduler", "read"):
+        connection = await installed.connect(role)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await connection.fetch("select key from rota.person")
+        await connection.close()
+    assert await owner.persons.open(sealed) == "Augusta Ada Byron"
+    assert (await owner.persons.erase("ada")).erased_at is not None
+    await owner.close()
 
 
 async def test_grants_follow_from_the_queries():

@@ -85,7 +85,7 @@ capabilities: {drop: [ALL]}
 - {name: ROTA_METRICS_HOST, value: "0.0.0.0"}
 - {name: ROTA_METRICS_PORT, value: {{ $root.Values.metrics.port | quote }}}
 {{- range $name, $value := $root.Values.settings }}
-- {name: {{ printf "ROTA_%s" (upper $name) }}, value: {{ $value | toString | quote }}}
+- {name: {{ printf "ROTA_%s" (upper $name) }}, value: {{ kindIs "string" $value | ternary $value (toJson $value) | quote }}}
 {{- end }}
 {{- with $root.Values.extraEnv }}
 {{ toYaml . }}
@@ -194,7 +194,7 @@ spec:
         - name: schema
           image: {{ include "rota.image" $root }}
           imagePullPolicy: {{ $root.Values.image.pullPolicy }}
-          args: [version, --check, --wait, "{{ $root.Values.waitForSchemaSeconds }}"]
+          args: [version, --check, --wait, "{{ int64 $root.Values.waitForSchemaSeconds }}"]
           env:
             {{- include "rota.env" (dict "root" $root "secret" $root.Values.database.secret) | nindent 12 }}
           securityContext:

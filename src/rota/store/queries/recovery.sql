@@ -6,8 +6,10 @@ select rota.adopt($1);
 
 -- name: recovery_state
 -- Where the database is, where it was, and when a node was seen last.
-select i.name, i.recovered_at, i.system is distinct from w.system or i.database is distinct from w.database as copied,
-       i.timeline is distinct from w.timeline as restored, rota.now() as now,
+-- Where no node has run yet, it was nowhere before.
+select i.name, i.recovered_at,
+       i.system is not null and (i.system is distinct from w.system or i.database is distinct from w.database) as copied,
+       i.system is not null and i.timeline is distinct from w.timeline as restored, rota.now() as now,
        (select max(n.heartbeat_at) from rota.node as n) as last_seen
 from rota.whereabouts() as w left join rota.installation as i on true;
 
