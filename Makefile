@@ -66,7 +66,7 @@ test-slow: $(VENV)/installed $(PROGRAMS)
 
 # The tests that are marked proof: whole clusters that are killed, cut off, upgraded, simulated or measured.
 proof: PARALLEL ?= -n 2 $(BY_FILE)
-proof: $(VENV)/installed $(PROGRAMS)
+proof: $(VENV)/installed $(PROGRAMS) $(VENV)/consul/tried
 	@$(BIN)/python -m pytest -m proof $(PARALLEL) $(ARGS)
 
 # On each PostgreSQL that Rota supports. VERSIONS="14 18" for some of them, ARGS for pytest.
@@ -102,7 +102,7 @@ mutants: $(VENV)/installed
 	@$(BIN)/python -m proof.mutants $(ARGS)
 
 # Coordinators other than PostgreSQL, killed, paused and wiped while a cluster works. SERVICES="etcd consul" for some.
-coordinators: $(VENV)/installed $(VENV)/services
+coordinators: $(VENV)/installed $(VENV)/services $(VENV)/consul/tried
 	@$(BIN)/python -m proof.coordinators $(SERVICES)
 
 # etcd and ZooKeeper on three machines (network namespaces), cut apart while a cluster works. SERVICES=etcd ARGS="--cuts 'leader cut'"
@@ -336,8 +336,33 @@ $(VENV)/browser: | $(BIN)/python
 	fi
 	@touch $@
 
+# Consul is in no Debian: it is built from its module, which takes six minutes of processor time, and less where Go has built
+# it before. Tried once; without it its tests replay a conversation, unless ROTA_TEST_CONSUL names its program. The module's go.mod
+# replaces its own parts by folders that the module doesn't contain, so that `go install` refuses it: they are taken
+# as they were published.
+CONSUL := github.com/hashicorp/consul
+CONSUL_VERSION := v1.20.6
+CONSUL_PARTS := api envoyextensions proto-public sdk troubleshoot
+$(VENV)/consul/tried: | $(BIN)/python
+	@mkdir -p $(VENV)/consul; cd $(VENV)/consul; \
+	if [ -x consul ]; then \
+		true; \
+	elif ! command -v go >/dev/null; then \
+		echo "No Go here: Consul is not built, and its tests replay a conversation"; \
+	else \
+		echo "Building Consul for its tests into $(VENV)/consul (once, six minutes of processor time)"; \
+		rm -rf source go.mod && go mod init consul >/dev/null 2>&1 && \
+		timeout 600 go mod download $(CONSUL)@$(CONSUL_VERSION) 2>log && \
+		cp -r "$$(go env GOMODCACHE)/$(CONSUL)@$(CONSUL_VERSION)" source && chmod -R u+w source && \
+		(cd source && for part in $(CONSUL_PARTS); do go mod edit -dropreplace $(CONSUL)/$$part; done && \
+			CGO_ENABLED=0 timeout 3000 go build -mod=mod -ldflags "-s -w" -o ../consul .) 2>log || \
+			echo "Consul could not be built ($(VENV)/consul/log says why): its tests replay a conversation"; \
+		rm -rf source go.mod; \
+	fi
+	@touch $@
+
 # Coordinators and brokers that Rota can use, each for its own tests. Tried once, each by itself; what is not to be
-# had is skipped. Consul is in no Debian: its tests replay a conversation, unless ROTA_TEST_CONSUL names its program.
+# had is skipped.
 $(VENV)/services: | $(BIN)/python
 	@has() { case $$1 in etcd-server) command -v etcd ;; \
 		redis-server) command -v redis-server ;; \

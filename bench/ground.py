@@ -66,11 +66,11 @@ class Ground:
 
         return asyncio.run(run())
 
-    def server_cpu(self) -> float:
-        return _cpu(self.postmaster)
+    def servercpu_of(self) -> float:
+        return cpu_of(self.postmaster)
 
-    def redis_cpu(self) -> float:
-        return _cpu(self.redis_process) if self.redis_process else 0.0
+    def rediscpu_of(self) -> float:
+        return cpu_of(self.redis_process) if self.redis_process else 0.0
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ def ground() -> Iterator[Ground]:
         yield made
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """Seconds used by a process, by its children, and by those that it has buried."""
     used = 0.0
     with contextlib.suppress(psutil.Error):
@@ -304,8 +304,8 @@ class Arena:
             capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
 
-    def worker_cpu(self) -> float:
-        return sum(_cpu(process.pid) for process in self._workers)
+    def workercpu_of(self) -> float:
+        return sum(cpu_of(process.pid) for process in self._workers)
 
     def worker_memory(self) -> float:
         """Megabytes of all its processes; what they share is counted once."""
@@ -318,9 +318,9 @@ class Arena:
                         total += each.memory_full_info().pss
         return total / 1e6
 
-    def store_cpu(self) -> float:
-        redis_too = self.ground.redis_cpu() if self.peer.store == "redis" else 0.0
-        return self.ground.server_cpu() + redis_too
+    def storecpu_of(self) -> float:
+        redis_too = self.ground.rediscpu_of() if self.peer.store == "redis" else 0.0
+        return self.ground.servercpu_of() + redis_too
 
 
 def _end(process: subprocess.Popen[str]) -> None:

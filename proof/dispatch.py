@@ -242,18 +242,19 @@ async def _disturb(
 
 
 async def _judge(connection: asyncpg.Connection, trial: Trial, found: Outcome) -> None:
-    begun = Counter[tuple[str, str]]()
-    for line in trial.journal.read_text().splitlines():
-        task, job, _token = line.split()
-        begun[task, job] += 1
-    found.begun = begun.total()
-    found.doubled_once = sum(task == "once" and n > 1 for (task, _), n in begun.items())
     rows = await connection.fetch(
         "select id, task, token, state, result::text as result, (error ->> 'type') as error, "
         "(error ->> 'message') as message "
         "from (select id, task, token, state, result, error::jsonb as error from rota.past"
         " union all select id, task, token, state, result, error::jsonb from rota.dead) as j"
     )
+    # After the rows: if time is over, attempts still begin and end.
+    begun = Counter[tuple[str, str]]()
+    for line in trial.journal.read_text().splitlines():
+        task, job, _token = line.split()
+        begun[task, job] += 1
+    found.begun = begun.total()
+    found.doubled_once = sum(task == "once" and n > 1 for (task, _), n in begun.items())
     for row in rows:
         lost = row["error"] == "NodeLost" and row["task"] == "once"
         found.lost_once += lost

@@ -184,7 +184,10 @@ class Consul(Process):
 
     @classmethod
     def found(cls) -> str | None:
-        return os.environ.get("ROTA_TEST_CONSUL") or super().found()
+        built = Path(sys.prefix) / "consul" / cls.program  # by make, where there is Go
+        return os.environ.get("ROTA_TEST_CONSUL") or super().found() or (
+            str(built) if built.exists() else None
+        )  # fmt: skip
 
     def command(self) -> list[str]:
         serf, rpc, grpc = (free_port() for _ in range(3))
@@ -204,12 +207,13 @@ class Consul(Process):
 class Redis(Process):
     name, program = "redis", "redis-server"
     persistent = True
+    extra: tuple[str, ...] = ()
 
     def command(self) -> list[str]:
         kept = ["--appendonly", "yes", "--appendfsync", "always"] if self.persistent else []
         return [
             self.found() or "", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.data),
-            "--save", "", *kept,
+            "--save", "", *kept, *self.extra,
         ]  # fmt: skip
 
     def ready(self) -> bool:
@@ -281,6 +285,7 @@ class RabbitMQ(Process):
 
     name, program = "amqp", "rabbitmq-server"
     _script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    extra: tuple[str, ...] = ()  # lines of its settings
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -295,7 +300,8 @@ class RabbitMQ(Process):
 
     def command(self) -> list[str]:
         (self.folder / "plugins").write_text("[].")
-        (self.folder / "rabbit.conf").write_text("loopback_users.guest = true\n")
+        lines = ("loopback_users.guest = true", *self.extra, "")
+        (self.folder / "rabbit.conf").write_text("\n".join(lines))
         if self._mapper is None:
             self._mapper = subprocess.Popen(
                 ["epmd", "-port", str(self._names), "-address", "127.0.0.1"],
@@ -315,6 +321,13 @@ class RabbitMQ(Process):
             "RABBITMQ_CONFIG_FILE": str(self.folder / "rabbit"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 -kernel inet_dist_use_interface {127,0,0,1}",
         }  # fmt: skip
+
+    def control(self, *command: str) -> None:
+        """Run a command of rabbitmqctl."""
+        subprocess.run(
+            [str(self._script.with_name("rabbitmqctl")), "-n", f"rota{self.port}@localhost", *command],
+            env={**os.environ, **self.environment()}, check=True, capture_output=True, timeout=60,
+        )  # fmt: skip
 
     def ready(self) -> bool:
         with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
@@ -339,6 +352,7 @@ class RabbitMQ(Process):
 
 class Nats(Process):
     name, program = "nats", "nats-server"
+    extra: tuple[str, ...] = ()  # lines of its settings
 
     @classmethod
     def found(cls) -> str | None:
@@ -351,6 +365,7 @@ class Nats(Process):
             f'listen: "127.0.0.1:{self.port}"\n'
             "max_payload: 8MB\n"
             f'jetstream {{ store_dir: "{self.data}", sync_interval: always }}\n'
+            + "\n".join(self.extra)
         )
         return [self.found() or "", "-c", str(settings)]
 

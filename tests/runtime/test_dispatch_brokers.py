@@ -159,9 +159,18 @@ async def test_a_broker_that_was_restarted_or_wiped_is_used_again(server: Proces
         await eventually(answers, what="an answer")
 
 
-async def test_a_broker_that_is_away_is_told_as_such():
-    broker = open_broker("redis://127.0.0.1:1", "default")
-    with pytest.raises(BrokerUnavailable, match="Redis"):
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("redis://127.0.0.1:1", "Redis"),
+        ("nats://127.0.0.1:1", "NATS"),
+        ("amqp://127.0.0.1:1", "Rabbit"),
+    ],
+)
+async def test_a_broker_that_is_away_is_told_as_such(address: str, name: str):
+    """From the first moment on: a worker that waits for one must be able to say so."""
+    broker = open_broker(address, "default")
+    with pytest.raises(BrokerUnavailable, match=name):
         await broker.call([b"x"])
     await broker.close()
 

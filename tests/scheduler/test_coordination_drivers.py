@@ -28,6 +28,7 @@ from rota.scheduler.coordination import Coordination, CoordinatorUnavailable, zo
 from rota.scheduler.coordination.consul import ConsulCoordination
 from rota.scheduler.coordination.etcd import EtcdCoordination
 from rota.scheduler.coordination.opening import open_driver, parse_coordination
+from tests.support.certificates import make_certificate
 from tests.support.coordination_suite import CoordinationSuite, MakeNode, PassTime
 from tests.support.recording import Recorder, Replay, load, save
 
@@ -292,17 +293,6 @@ class TestEtcdWithPasswords:
             await driver.close()
         finally:
             server.stop()
-
-
-def make_certificate(folder: Path) -> tuple[Path, Path]:
-    certificate, key = folder / "cert.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(key), "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return certificate, key
 
 
 async def _done(driver: EtcdCoordination, path: str, body: dict[str, str]) -> bool:

@@ -43,6 +43,7 @@ SLOW = (
     "worker/test_dispatch",
     "test_broker_worker",
     "worker/test_kafka_triggers", "worker/test_rabbitmq_triggers", "worker/test_sinks",
+    "runtime/test_guarded_brokers", "worker/test_outcome_events",
     # Many or large
     "cli/test_command_tree", "cli/test_commands", "core/time/test_oracle", "lib/test_display",
     "lib/test_failpoints", "operations/test_audit", "operations/test_map_streams",

@@ -240,3 +240,25 @@ async def test_both_tables_are_one_stream(sandbox, hot, redis):
     assert [str(row.event.id) for row in rows] == [event["id"] for event in whole]
     assert await EventStore(hot).list("default", None, None, 100)
     await one.leave()
+
+
+async def test_how_long_events_wait_is_measured(sandbox, hot, redis):
+    one = await sink(sandbox, hot, redis, kinds=["succeeded"])
+
+    @sandbox.app.task
+    async def pay() -> None: ...
+
+    async def waits() -> tuple[float, int]:
+        [row] = await hot.fetch("count_shards")
+        [[space, name, seconds, count, _]] = [json.loads(each) for each in row["sinks"]]
+        assert (space, name) == ("default", "out")
+        return seconds, count
+
+    assert await waits() == (0, 0)
+    await pay.submit()
+    await sandbox.run_due()
+    await sandbox.advance(seconds=90)
+    assert await waits() == (90.0, 0)
+    await sent(one, redis)
+    assert await waits() == (0, 1)
+    await one.leave()

@@ -66,6 +66,7 @@ class _Families(Collector):
         if self._namespace is None:
             yield from self._shards()
         yield from self._triggers()
+        yield from self._sinks()
 
     def _sees(self, namespace: str) -> bool:
         return self._namespace in (None, namespace)
@@ -224,6 +225,23 @@ class _Families(Collector):
         what = "Messages by what became of them."
         labels = ["namespace", "trigger", "outcome"]
         yield _counters("rota_trigger_messages", what, labels, self._seen(ended))
+
+    def _sinks(self) -> Iterator[Metric]:
+        shards = self._metrics.stats.shards
+        rows = [msgspec.json.decode(each) for each in shards["sinks"]] if shards else []
+        if not rows:
+            return
+        lag: Values = {(space, name): waiting for space, name, waiting, *_ in rows}
+        what = "Seconds for which the first event that a sink has not sent has waited."
+        yield self._gauges("rota_sink_lag_seconds", what, ["namespace", "sink"], lag)
+        passed: Values = {
+            (space, name, outcome): number
+            for space, name, _, *numbers in rows
+            for outcome, number in zip(("sent", "skipped"), numbers, strict=True)
+        }
+        what = "Events that a sink has sent, or left out by its filters."
+        labels = ["namespace", "sink", "outcome"]
+        yield _counters("rota_sink_events", what, labels, self._seen(passed))
 
     def _seen(self, values: Values) -> Values:
         return {key: value for key, value in values.items() if self._sees(key[0])}

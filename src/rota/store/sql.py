@@ -116,8 +116,8 @@ _TRACE = """insert into rota.trace (ended_at, namespace, queue, task, prefix, lo
 # What `tell` becomes. Jobs of Rota's own are nobody's business.
 _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
     select nextval('rota.event_id_seq'), e.namespace, e.kind, e.task, e.id,
-           json_build_object('attempt', e.attempt, 'queue', rota.queue_of(e.lane), 'started_at', e.started_at,
-                             'finished_at', e.finished_at)
+           json_build_object('attempt', e.attempt, 'queue', rota.queue_of(e.lane),
+                             'started_at', e.started_at, 'finished_at', e.finished_at)
     from (select *, case state when {succeeded} then 'succeeded'
                                when {cancelled} then 'cancelled' end as kind from {source}) as e
     where e.kind is not null and not rota.is_internal_task(e.task)

@@ -19,7 +19,7 @@ from rota.lib.addresses import Address, check_sasl, parse_address
 
 PORTS = {"redis": 6379, "nats": 4222, "amqp": 5672, "kafka": 9092}
 _OPTIONS = {
-    "redis": {"db": "the number of a database"}, "nats": {}, "amqp": {},
+    "redis": {"db": "the number of a database"}, "nats": {}, "amqp": {"vhost": "a virtual host"},
     "kafka": {"sasl": "how Kafka is told the password"},
 }  # fmt: skip
 
@@ -87,6 +87,10 @@ def broker_address(text: str | None) -> Address:
     address = parse_address("dispatch", text, PORTS, _OPTIONS.get(scheme))
     if "db" in address.options and not address.options["db"].isdecimal():
         raise ConfigError("dispatch: the option 'db' must be a number", field="dispatch")
+    if scheme == "redis" and len(address.hosts) > 1:
+        raise ConfigError(
+            "dispatch: Redis is one host: name the one that writes, or a proxy", field="dispatch"
+        )
     check_sasl("dispatch", address)
     if address.path:
         check_name("dispatch: the path", address.path)

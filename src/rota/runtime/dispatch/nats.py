@@ -33,11 +33,12 @@ try:
         StorageType,
         StreamConfig,
     )
-    from nats.js.errors import NotFoundError
+    from nats.js.errors import BadRequestError, NotFoundError
 except ModuleNotFoundError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigError("dispatch by NATS needs its client: pip install 'rota[nats]'") from missing
 
 _GROUP = "relays"
+_OTHER_SETTINGS = 10058  # NATS: stream name already in use with a different configuration
 _MOST_CALLS = 100_000
 _OLDEST = 600.0  # seconds after which a call that no relay took is dropped
 _ABANDONED = 10.0
@@ -85,13 +86,17 @@ class NatsBroker:
         except NotFoundError:
             self._taking = None
         if self._taking is None:
-            await stream.add_stream(
-                StreamConfig(
-                    name=self._stream, subjects=[self._calls], retention=RetentionPolicy.WORK_QUEUE,
-                    storage=StorageType.MEMORY, max_msgs=_MOST_CALLS, max_age=_OLDEST,
-                    discard=DiscardPolicy.OLD,
-                )
+            wanted = StreamConfig(
+                name=self._stream, subjects=[self._calls], retention=RetentionPolicy.WORK_QUEUE,
+                storage=StorageType.MEMORY, max_msgs=_MOST_CALLS, max_age=_OLDEST,
+                discard=DiscardPolicy.OLD,
             )  # fmt: skip
+            try:
+                await stream.add_stream(wanted)
+            except BadRequestError as error:
+                # Made by an administrator or another version of Rota: any stream of calls will do.
+                if error.err_code != _OTHER_SETTINGS:
+                    raise
             self._taking = await stream.subscribe(
                 self._calls, queue=_GROUP, durable=_GROUP, stream=self._stream, manual_ack=True,
                 config=ConsumerConfig(ack_wait=_ABANDONED, max_ack_pending=10_000),
@@ -160,8 +165,9 @@ class NatsBroker:
         self._listening.clear()
         try:
             line = await nats.connect(
-                self._servers, connect_timeout=5, max_reconnect_attempts=-1, reconnect_time_wait=0.2,
-                ping_interval=5, error_cb=_quiet, **self._options,
+                self._servers, connect_timeout=5, ping_interval=5, error_cb=_quiet, **self._options,
+                # Who asks connects anew, and says why it can't: the client itself would try for ever.
+                allow_reconnect=False, max_reconnect_attempts=1,
             )  # fmt: skip
         except (TimeoutError, NatsError, OSError) as error:
             raise _unavailable(error) from error

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -23,7 +24,11 @@ from rota.runtime.dispatch import BrokerUnavailable, Delivery
 
 try:
     import aio_pika
-    from aio_pika.exceptions import AMQPError, ChannelInvalidStateError
+    from aio_pika.exceptions import (
+        AMQPError,
+        ChannelInvalidStateError,
+        ChannelPreconditionFailed,
+    )
 except ModuleNotFoundError as missing:  # pragma: no cover - an installation without the extra
     raise ConfigError(
         "dispatch by RabbitMQ needs its client: pip install 'rota[rabbitmq]'"
@@ -41,6 +46,7 @@ class RabbitBroker:
     def __init__(self, address: Address, prefix: str, namespace: str) -> None:
         self._address = address
         self._calls, self._worker = f"{prefix}.{namespace}.calls", f"{prefix}.{namespace}.worker."
+        self._hosts = deque(address.hosts)
         self._line: Any = None
         self._channel: Any = None
         self._opening = asyncio.Lock()
@@ -59,11 +65,20 @@ class RabbitBroker:
 
     async def _consume_calls(self, channel: Any) -> None:
         await channel.set_qos(prefetch_count=_AHEAD)
-        arguments = {"x-max-length": _MOST_CALLS, "x-message-ttl": _OLDEST}
-        queue = await channel.declare_queue(self._calls, durable=True, arguments=arguments)
+        await self._make_queue()
+        queue = await channel.get_queue(self._calls)
         taken: asyncio.Queue[Any] = asyncio.Queue()
         await queue.consume(taken.put)
         self._taken = taken
+
+    async def _make_queue(self) -> None:
+        arguments = {"x-max-length": _MOST_CALLS, "x-message-ttl": _OLDEST}
+        channel = await self._line.channel()  # an error closes it
+        try:
+            await channel.declare_queue(self._calls, durable=True, arguments=arguments)
+        except ChannelPreconditionFailed:
+            return  # made by an administrator or another version of Rota: any queue will do
+        await channel.close()
 
     async def reply(
         self, answers: Sequence[tuple[UUID, bytes]], settled: Sequence[Delivery]
@@ -124,11 +139,13 @@ class RabbitBroker:
 
     async def _connect(self) -> None:
         address = self._address
-        host, _, port = address.hosts[0].rpartition(":")
+        self._hosts.rotate(-1)  # one that doesn't answer is followed by the next
+        host, _, port = self._hosts[0].rpartition(":")
         line = await aio_pika.connect(
             host=host.strip("[]"), port=int(port), login=address.user or "guest",
             password=address.password or "guest", ssl=address.tls,
             ssl_context=address.ssl_context("dispatch"), timeout=5,
+            virtualhost=address.options.get("vhost", "/"),
             client_properties={"connection_name": "rota"}, heartbeat=_HEARTBEAT,
         )  # fmt: skip
         self._line, self._channel = line, await line.channel(publisher_confirms=False)

@@ -84,7 +84,21 @@ select count(*) filter (where expires_at > rota.now()) as held, count(*) as shar
        array(select n.coordinator || case when n.coordinator_fault is null then ' up' else ' away' end from rota.node as n
              where n.coordinator is not null and n.state in ('live', 'draining')) as coordinators,
        array(select json_build_array(t.namespace, t.name, coalesce(t.lag, 0), t.jobs, t.skipped, t.dead)::text
-             from rota.trigger as t order by t.namespace, t.name limit 200) as triggers
+             from rota.trigger as t order by t.namespace, t.name limit 200) as triggers,
+       -- For how long the first event that was not sent has waited. Filters aren't looked at: it is passed over soon.
+       array(select json_build_array(s.namespace, s.name, coalesce((
+                 select greatest(extract(epoch from rota.now() - min(e.at)), 0)::float8 from (
+                     (select e.at from rota.event as e
+                      where e.namespace = s.namespace and (e.xid, e.id) > (s.xid, s.id) and e.id <> all(s.ahead)
+                      order by e.xid, e.id limit 1)
+                     union all
+                     (select o.at from rota.outbox as o
+                      where s.wants <> '{}' and o.namespace = s.namespace and (o.xid, o.id) > (s.xid, s.id)
+                        and o.id <> all(s.ahead)
+                      order by o.xid, o.id limit 1)) as e), 0), s.sent, s.skipped)::text
+             from (select k.*, split_part(k.position, '.', 1)::xid8 as xid, split_part(k.position, '.', 2)::bigint as id,
+                          coalesce(string_to_array(nullif(split_part(k.position, '.', 3), ''), '-'), '{}')::bigint[] as ahead
+                   from rota.sink as k where k.position is not null order by k.namespace, k.name limit 200) as s) as sinks
 from rota.shard;
 
 -- name: count_occurrences
