@@ -19,8 +19,18 @@ from bench.workloads import drain, preload
 BEFORE = "45c8156b"  # the last commit without limits
 # Tables of limits, shares and unique jobs; and those that are looked into now and then: once for each bulk, and by a
 # worker every two seconds.
-_TABLES = ("allotment arrival fair_weight flow meter permit place sublane unique_key").split()
-_OTHERS = ("depth new_lane pool").split()
+_TABLES = [
+    "allotment",
+    "arrival",
+    "fair_weight",
+    "flow",
+    "meter",
+    "permit",
+    "place",
+    "sublane",
+    "unique_key",
+]
+_OTHERS = ["depth", "new_lane", "pool"]
 
 
 # -- what those pay who use none of it

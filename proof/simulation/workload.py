@@ -126,6 +126,12 @@ async def _nap(most: float) -> None:
     await asyncio.sleep(current().random.uniform(0, most))
 
 
+# The tasks of moves that need no more than this.
+_TASKS = {
+    "keys": keyed, "shares": shares, "unique": unique, "quotas": quotas, "resources": machines,
+}  # fmt: skip
+
+
 def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> App:
     """An app of its own for each process, as in the real world."""
     app = App(settings)
@@ -135,12 +141,9 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
     odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
     if "hung" in moves:  # others register tasks and limits, which are statements of their own
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
-    if "keys" in moves:
-        keyed.add_tasks(app, journal.attempt, _nap)
-    if "shares" in moves:
-        shares.add_tasks(app, journal.attempt, _nap)
-    if "unique" in moves:
-        unique.add_tasks(app, journal.attempt, _nap)
+    for move, tasks in _TASKS.items():
+        if move in moves:
+            tasks.add_tasks(app, journal.attempt, _nap)
     if "maps" in moves:
         maps.add_tasks(
             app, journal.attempt, journal.count, lambda: asyncio.get_running_loop().time(),
@@ -151,10 +154,6 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
             app, journal.count, lambda: asyncio.get_running_loop().time(), lambda: current().name,
             _nap, _EFFECT,
         )  # fmt: skip
-    if "quotas" in moves:
-        quotas.add_tasks(app, journal.attempt, _nap)
-    if "resources" in moves:
-        machines.add_tasks(app, journal.attempt, _nap)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:

@@ -41,7 +41,7 @@ ANY_TIME = (
     Story.succeeds, Story.retries, Story.fails, Story.is_cancelled, Story.keyed, Story.has_effect,
     Story.is_retried, Story.is_discarded,
 )  # fmt: skip
-ONCE = (Story.has_machines, 
+ONCE = (Story.has_machines,
     Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.is_spoilt, Story.has_places,
     Story.runs, Story.functions, Story.has_keys,
 )  # fmt: skip
