@@ -118,7 +118,7 @@ def _note(found: dict[str, Any], case: str, run: Callable[[], Figures]) -> None:
     began = time.monotonic()
     try:
         figures = run()
-    except Exception as error:  # the other cases are worth measuring
+    except Exception as error:  # noqa: BLE001  the other cases are worth measuring
         cell["trouble"] = f"{type(error).__name__}: {error}"
         _say.print(f"  [yellow]{cell['trouble']}")
         return

@@ -1,5 +1,5 @@
-"""Cases of `bench.limits` in which nodes are killed, stopped and cut off: limits that neither are exceeded
-nor leak, and how soon a place is free again."""
+"""Cases of `bench.limits` in which nodes are killed, stopped and cut off: limits that neither are
+exceeded nor leak, and how soon a place is free again."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ class _Nodes:
 
 
 async def chaos(ground: Ground, size: Size) -> Figures:
-    """Jobs under a limit of their queue or of their keys, with faults all the time. Counted are: the most
-    that ran above a limit, of nodes whose lease lasts; places that can't be used at the end; jobs that did
-    not run."""
+    """Jobs under a limit of their queue or of their keys, with faults all the time.
+
+    Counted are: the most that ran above a limit, of nodes whose lease lasts; places that can't be used
+    at the end; jobs that did not run."""
     keyed = size.chaos_jobs // 20
     plain = size.chaos_jobs - keyed
     async with place(ground, "chaos") as made:
@@ -157,7 +158,9 @@ def _runs(folder: Path, process: int) -> Iterator[tuple[int, float, float]]:
 
 
 async def killed(ground: Ground, size: Size) -> Figures:
-    """Seconds from kill -9 of who holds the only place to the next start, less the lease: of a place under a limit of a queue, and of one under a limit of a key."""
+    """Seconds from kill -9 of who holds the only place to the next start, less the lease.
+
+    Of a place under a limit of a queue, and of one under a limit of a key."""
     late: list[float] = []
     beats = size.lease / 3
     for kind in ("queue", "key") * size.kills:

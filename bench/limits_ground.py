@@ -1,4 +1,5 @@
-"""What the cases of `bench.limits` share: sizes, an app in a database of its own, programs that run nodes."""
+"""What the cases of `bench.limits` share: sizes, an app in a database of its own, and programs that run
+nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import asyncpg
 
@@ -113,7 +114,7 @@ async def until(done: Callable[[], bool], seconds: float = 600.0) -> None:
 
 
 class Programs:
-    """Nodes in processes of their own, with the tasks of `bench.limits_app`, and what these have noted."""
+    """Nodes in processes of their own, with the tasks of `bench.limits_app`, and what they noted."""
 
     def __init__(self, url: str, folder: Path, **settings: Any) -> None:
         self._folder = folder
@@ -147,7 +148,7 @@ class Programs:
     def records(self, name: str) -> Records:
         return Records(self._folder, name)
 
-    def __enter__(self) -> Programs:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

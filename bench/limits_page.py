@@ -1,4 +1,5 @@
-"""The part of docs/benchmarks.md about limits: goals, a plot of each ratio beside its goal, and the figures."""
+"""The part of docs/benchmarks.md about limits: goals, a plot of each ratio beside its goal, and the
+figures."""
 
 from __future__ import annotations
 
@@ -40,9 +41,10 @@ CASES = {
             Goal("WAL a job", "wal_ratio", 1.02),
             Goal("reads of the tables of limits, a thousand jobs", "reads", 0),
         ),
-        "Two nodes without a scheduler, in processes of their own. Everything that was added since then counts, not "
-        "limits alone: statistics of runs and modes of history, too. `other_reads`, a thousand jobs: of the tables of "
-        "depths and of new lanes, once for each bulk and every two seconds.",
+        "Two nodes without a scheduler, in processes of their own. Everything that was added since "
+        "then counts, not limits alone: statistics of runs and modes of history, too. `other_reads`, a "
+        "thousand jobs: of the tables of depths and of new lanes, once for each bulk and every two "
+        "seconds.",
     ),
     "shares": Case(
         "Weights 1:2:5 over many shares, jobs that take 10:1, one share very deep",
@@ -50,7 +52,8 @@ CASES = {
             Goal("slot-seconds of a weight, off by", "off", 0.05),
             Goal("Jain's index of all shares", "jain", 0.99, at_most=False),
         ),
-        "100 slots of one node; every share has a backlog. `used`: the part of the slots' time that jobs had.",
+        "100 slots of one node; every share has a backlog. `used`: the part of the slots' time that "
+        "jobs had.",
     ),
     "weight": Case(
         "A weight changed on a backlog",
@@ -60,8 +63,8 @@ CASES = {
     "front": Case(
         "Jobs of a full key in front, from submit to start of another key's",
         (Goal("p99, of that with none in front", "ratio", 1.2),),
-        "One node for each of two databases, jobs one by one in turns. pg-boss, Oban for Python and DBOS were not "
-        "measured here: their adapters have no queue with limits per key.",
+        "One node for each of two databases, jobs one by one in turns. pg-boss, Oban for Python and "
+        "DBOS were not measured here: their adapters have no queue with limits per key.",
     ),
     "chaos": Case(
         "Limited jobs while nodes are killed, stopped and cut off",
@@ -77,15 +80,16 @@ CASES = {
     "forty": Case(
         "A limit of 40 on 40 slots, no-ops",
         (Goal("rate, of that without a limit", "ratio", 0.98, at_most=False),),
-        "One node that is warm, a queue that has the limit and has none in turns. `cpu_ratio`: processor time of the "
-        "node and of PostgreSQL for each job.",
+        "One node that is warm, a queue that has the limit and has none in turns. `cpu_ratio`: "
+        "processor time of the node and of PostgreSQL for each job.",
     ),
     "windows": Case(
         "Starts under a rate of 200/s with a burst of 20, two nodes",
         (Goal("starts above rate x w + burst in any window", "over", 0),
          Goal("of the rate in the long run", "reached", 0.97, at_most=False)),
-        "Windows of 0.1, 0.5, 1, 2 and 5 seconds, by the moments at which the database granted them. `started_over`: by "
-        "the handlers' own clocks, which on a busy machine are later, one more than another.",
+        "Windows of 0.1, 0.5, 1, 2 and 5 seconds, by the moments at which the database granted them. "
+        "`started_over`: by the handlers' own clocks, which on a busy machine are later, one more than "
+        "another.",
     ),
     "meter": Case(
         "A rate of 1,000/s",
@@ -95,7 +99,8 @@ CASES = {
     "snapshot": Case(
         "Claims under an old snapshot",
         (Goal("buffers for each claimed job, of those without", "ratio", 1.5),),
-        "Without a limit, with one of the queue, and with keys; the worst of them. By `pg_stat_statements`.",
+        "Without a limit, with one of the queue, and with keys; the worst of them. By "
+        "`pg_stat_statements`.",
     ),
     "depth": Case(
         "Submits into a limited queue, very deep against a thousand jobs",
@@ -107,8 +112,8 @@ CASES = {
         "`rota pool`, load x10",
         (Goal("seconds until the lag is under 2 s for good", "seconds", 0, as_much_as="allowed"),
          Goal("reversals", "reversals", 2), Goal("jobs interrupted", "interrupted", 0)),
-        "6 jobs a second, then 60, then 6, of 0.2 s each; workers with 2 slots. `allowed`: start-up and drain target. "
-        "The load rises once and falls once: one reversal is the fall.",
+        "6 jobs a second, then 60, then 6, of 0.2 s each; workers with 2 slots. `allowed`: start-up "
+        "and drain target. The load rises once and falls once: one reversal is the fall.",
     ),
 }  # fmt: skip
 
@@ -158,7 +163,8 @@ def _head(found: Found) -> str:
     settings = about["settings"]
     machine = f"{about['cores']} cores of {about['processor']}, {about['memory_gb']} GB"
     shown = ", ".join(f"`{name}` {settings[name]}" for name in ("fsync", "synchronous_commit"))
-    said = f"""Written by `python -m bench.limits` on {about["date"]}; {machine}, PostgreSQL {settings["server_version"]},
+    version = settings["server_version"]
+    said = f"""Written by `python -m bench.limits` on {about["date"]}; {machine}, PostgreSQL {version},
 {shown}. A ratio is of two figures that were measured in turns, on one PostgreSQL."""
     rows = [f"| {' | '.join(row)} |" for row in judged(found)]
     header = ["| | goal | seen | |", "| --- | --- | ---: | --- |"]

@@ -17,8 +17,8 @@ from bench.peers.catalogue import BY_NAME
 from bench.workloads import drain, preload
 
 BEFORE = "45c8156b"  # the last commit without limits
-# Tables of limits, shares and unique jobs; and those that are looked into now and then: once for each bulk, and by a
-# worker every two seconds.
+# Tables of limits, shares and unique jobs; and those that are looked into now and then: once for each
+# bulk, and by a worker every two seconds.
 _TABLES = [
     "allotment",
     "arrival",

@@ -1,4 +1,5 @@
-"""Cases of `bench.limits` about who gets the slots: fair shares, their weights, and a full key in front."""
+"""Cases of `bench.limits` about who gets the slots: fair shares, their weights, and a full key in
+front."""
 
 from __future__ import annotations
 
@@ -177,7 +178,8 @@ class _Lane:
 
 
 async def front(ground: Ground, size: Size) -> Figures:
-    """From submit to start of a key's jobs, one by one, with so many of a full key in front and with none."""
+    """From submit to start of a key's jobs, one by one, with so many of a full key in front and with
+    none."""
     async with (
         place(ground, "front", concurrency=_FRONT_SLOTS, grace=0.5) as full,
         place(ground, "alone", concurrency=_FRONT_SLOTS, grace=0.5) as alone,
