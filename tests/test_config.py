@@ -14,6 +14,7 @@ from rota import App, ConfigError, Settings
 TEXTS = {
     "namespace": "acme", "schema": "rota", "pooler": "none", "smtp_url": "smtp://mail.example.com",
     "dispatch": "redis://localhost", "coordination": "etcd://localhost:2379",
+    "event_loop": "asyncio", "memory_limits": "cgroup",
 }  # fmt: skip
 TOGETHER = {"tls_cert": {"ROTA_TLS_KEY": "/k"}, "tls_key": {"ROTA_TLS_CERT": "/c"}}
 FIELDS = {field.name: field for field in msgspec.structs.fields(Settings)}

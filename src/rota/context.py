@@ -69,7 +69,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def resources(self) -> dict[str, float]:
-        """What the job takes of its node; memory in bytes."""
+        """The amounts that the job takes of its node; memory in bytes."""
         return to_public(shape_of_lane(self._lane).amounts)
 
     @classmethod

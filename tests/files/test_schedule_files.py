@@ -190,7 +190,7 @@ Europe/Paris, Europe/Warsaw, Europe/Madrid?
 18:25: schedules.bad values.options.priority: priority must be a whole number from -1000 to 1000, \
 not 9999
 18:31: schedules.bad values.options.colour: is not known here; there are \
-heartbeat_timeout, max_attempts, needs, priority, queue, tags, timeout
+heartbeat_timeout, max_attempts, near, near_patience, needs, priority, queue, resources, tags, timeout
 19:14: schedules.bad values.payload: must be a mapping of argument names and values
 23:14: schedules.excluding.exclude: no calendar 'nowhere'; there are: c
 24:13: schedules.excluding.paused: must be true or false, not "perhaps"

@@ -43,6 +43,9 @@ steps:
     arguments: {day: {$input: day}, limit: {$input: limit, optional: true}, own: {$value: {$step: 1}}}
     queue: etl
     needs: [gpu]
+    resources: {memory: 2GB, gpu: 1}
+    near: model7
+    near_patience: 5s
     priority: 5
     max_attempts: 3
     timeout: 15m
@@ -422,3 +425,13 @@ def test_the_files_that_the_guide_shows_are_good() -> None:
     assert shown
     for text in shown:
         assert read(text)
+
+
+def test_a_patience_needs_a_label_to_be_patient_for() -> None:
+    text = "workflow: w\nsteps:\n  a: {task: t, near_patience: 5s}\n"
+    assert complaints(text) == ["3:31: steps.a.near_patience: near_patience needs near"]
+
+
+def test_an_option_that_is_wrong_is_reported_once_and_where_it_is() -> None:
+    (found,) = complaints("workflow: w\nsteps:\n  a: {task: t, queue: 'a b'}\n")
+    assert found.startswith("3:23: steps.a.queue: queue 'a b' is not a usable name")

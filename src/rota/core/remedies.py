@@ -41,7 +41,7 @@ def _busy(facts: Facts) -> list[Remedy]:
 
 
 def _for_room(facts: Facts) -> list[Remedy]:
-    """What holds the resources that it waits for."""
+    """Lead to what holds the resources that it waits for."""
     holders = [holder for machine in facts.get("machines") or () for holder in machine.holders]
     return [
         Remedy("show_cluster", "", "Cluster"),

@@ -1,4 +1,4 @@
-"""What jobs need of a machine and what nodes have: memory, CPU and named amounts; nearness to a label.
+"""Resources that jobs need and nodes have: memory, CPU and named amounts; nearness to a label.
 
 Amounts are counted in whole units, so that sums are exact: memory in MiB, everything else in hundredths.
 Users and the REST API say memory in bytes or as "2GB". A job's shape is stored as entries among its
@@ -38,7 +38,7 @@ _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 class Shape(msgspec.Struct, frozen=True):
-    """What is asked of a node by the jobs of a lane, beside its queue."""
+    """The demands on a node of the jobs of a lane, beside its queue."""
 
     capabilities: tuple[str, ...] = ()
     amounts: dict[str, int] = {}
@@ -356,7 +356,7 @@ def expected_end(ran: float, timeout: float | None, mean: float | None) -> float
 
 
 class Room(msgspec.Struct, frozen=True):
-    """What a claim may start of a lane's jobs: so many; `within`: only those with a timeout as short."""
+    """The jobs of a lane that a claim may start: so many; `within`: only those with such a timeout."""
 
     count: int
     within: float | None = None

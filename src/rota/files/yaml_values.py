@@ -92,9 +92,10 @@ def option(value: Value, name: str) -> Any:
     if found is None:
         return None
     try:
-        SubmitOptions.checked(**{name: found})
+        SubmitOptions.checked(**{**_WITH.get(name, {}), name: found})
     except (SubmitError, ConfigError) as error:
         value.report(str(error))
+        return None
     return list(found) if isinstance(found, tuple) else found
 
 
@@ -103,3 +104,5 @@ OPTION_READERS: dict[str, Callable[[Value], Any]] = {
     "heartbeat_timeout": duration, "max_attempts": whole, "tags": names,
     "resources": mapping, "near": Value.text, "near_patience": duration,
 }  # fmt: skip
+# Without which an option is refused. Each is checked by itself, so that its error has its place.
+_WITH: dict[str, dict[str, Any]] = {"near_patience": {"near": "anywhere"}}

@@ -1,4 +1,4 @@
-"""What memory and CPU this process may use: of its container, or else of the machine."""
+"""Memory and CPU that this process may use: of its container, or else of the machine."""
 
 from __future__ import annotations
 

@@ -201,7 +201,7 @@ class Heartbeat(Lease):
                     connection = await self._database.dedicated()
                 if not registered:
                     await self._register(connection)
-                    registered = True
+                    self.registered = registered = True
                     self._host.call(self._report_first, None)
                 self.registered = registered = await self._beat(connection)
                 if registered and self._silent_since is not None:

@@ -1,4 +1,4 @@
-"""What a node has for jobs that ask for resources: as it was told, or else what its machine has."""
+"""Resources of a node, for jobs that ask for some: as it was told, or else what its machine has."""
 
 from __future__ import annotations
 

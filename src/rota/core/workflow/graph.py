@@ -241,7 +241,11 @@ class Graph:
                 f"tolerate is a number of {'members' if step.map else 'steps'} that may fail, or a "
                 f"share of them from 0 to 1, not {tolerate!r}", step.name, "tolerate",
             )  # fmt: skip
-        _check_place(step)
+        try:
+            _check_place(step)
+        except ConfigError as error:
+            field = next(iter(error.fields), None)
+            raise self._refused(str(error), step.name, field) from None
 
     # -- what else the definition says
 
@@ -345,3 +349,5 @@ def _check_place(step: StepDefinition) -> None:
     if step.resources is not None:
         parse_job(step.resources)
     check_near(step.near, step.near_patience)
+    if step.near_patience is not None and not step.near:
+        raise ConfigError("near_patience needs near", field="near_patience")

@@ -46,6 +46,7 @@ declare
     missed int := 0;
     uncovered bigint;
     around boolean;
+    able_now boolean;
     last_lot int;
     last_id uuid;
 begin
@@ -79,14 +80,11 @@ begin
             last_lot := worker.lot;
             last_id := worker.id;
             continue when worker.id = not_me;
-            if special and not rota.can_run(needs, able.capabilities, (select n.resources from rota.node as n where n.id = worker.id)) then
-                missed := missed + 1;
-                if missed > 50 then
-                    return null;
-                end if;
-                continue;
+            able_now := true;
+            if special then  -- in a branch of its own: an expression with a query costs a plan whether or not it is needed
+                able_now := rota.can_run(needs, able.capabilities, (select n.resources from rota.node as n where n.id = worker.id));
             end if;
-            if worker.fresh and rota.is_listening(worker.id) then
+            if able_now and worker.fresh and rota.is_listening(worker.id) then
                 perform rota.notify(rota.channel(space, worker.id),
                     concat_ws(' ', job_lane, job_rank, least(worker.idle_slots, uncovered)));
                 notified := notified + 1;
