@@ -1,4 +1,4 @@
-"""The table of docs/guarantees.md that says which test and which mutant belong to which trap of workflows."""
+"""The table of docs/guarantees.md: which test and which mutant belong to which trap of workflows."""
 
 from __future__ import annotations
 
