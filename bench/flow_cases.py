@@ -37,7 +37,8 @@ class FlowSize:
         self.joins = 4 if quick else 21
         self.members = 20_000 if quick else 1_000_000
         self.sleepers = 200 if quick else 10_000
-        self.rest = 3.0 if quick else 30.0  # seconds of which the processor time is taken
+        # Seconds of which the processor time is taken: a minute, in which all services look.
+        self.rest = 3.0 if quick else 60.0
         self.patience = 120.0
         self.plain = Size(0.3, 20) if quick else Size()
 

@@ -106,24 +106,34 @@ _GOALS = [
 ]  # fmt: skip
 
 
-def _judged(found: Found) -> list[tuple[str, str, str]]:
-    """(goal, seen, verdict) of each goal."""
+def _judged(found: Found) -> list[tuple[str, str, str, str]]:
+    """(goal, seen, verdict, when it was taken) of each goal."""
     rows = []
     for goal in _GOALS:
         wanted = f"{goal.what}: at {'most' if goal.at_most else 'least'} {goal.bound:g}"
         ratios = goal.ratios(found["cells"].get(goal.case, {}))
         if not ratios:
-            rows.append((wanted, "", "not measured"))
+            rows.append((wanted, "", "not measured", ""))
             continue
         ratio = statistics.median(ratios)
         reached = ratio <= goal.bound if goal.at_most else ratio >= goal.bound
         spread = f" ({min(ratios):.3g} to {max(ratios):.3g})" if len(ratios) > 1 else ""
-        rows.append((wanted, f"{ratio:.3g}{spread}", "reached" if reached else "**not reached**"))
+        verdict = "reached" if reached else "**not reached**"
+        rows.append((wanted, f"{ratio:.3g}{spread}", verdict, _taken(found, goal.case)))
     return rows
 
 
+def _taken(found: Found, case: str) -> str:
+    """The commit that a case was measured at, and the load when its rounds began."""
+    if (taken := found.get("taken", {}).get(case)) is None:
+        return ""
+    low, high = min(taken["loads"]), max(taken["loads"])
+    load = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    return f"{taken['commit']}, load {load}"
+
+
 def table(found: Found) -> Table:
-    drawn = Table("goal", "median of the rounds' ratios", "", title="workflows")
+    drawn = Table("goal", "median of the rounds' ratios", "", "taken at", title="workflows")
     for row in _judged(found):
         drawn.add_row(*row)
     return drawn
@@ -157,7 +167,7 @@ def _head(found: Found) -> str:
 two figures of one round; what is shown is the median of the rounds, with the lowest and the highest
 where there were several. Steps record the moment at which they end, so that how a client learns of the
 end of a run plays no part."""
-    header = ["| goal | seen | |", "| --- | --- | --- |"]
+    header = ["| goal | seen | | taken at |", "| --- | --- | --- | --- |"]
     return "\n".join([said, "", *header, *lines, ""])
 
 

@@ -3,7 +3,8 @@ says of them. Every ratio is of one round, in which both were measured; rounds t
 
 python -m bench.workflows [--quick] [--only chain_noop,functions] [--rounds 3] [--no-docs] [--render]
 
-What was measured is kept in bench/.peers/workflows.json; --only replaces only what it measures.
+What was measured is kept in bench/.peers/workflows.json, each case with its commit, date and the load
+when each of its rounds began; --only replaces only what it measures, and installs only whom that needs.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -35,6 +38,13 @@ from rota.config import Settings
 
 RESULTS = ROOT / "workflows.json"
 BEFORE = "f66613c"  # the last commit without workflows
+_CHAINS = "rota temporal prefect"
+# Whom a case measures, of those in the catalogue; `plain` and `before` run jobs without workflows.
+WHO = {
+    "chain_noop": _CHAINS, "chain_10ms": _CHAINS, "functions": "rota dbos absurd", "one_step": "rota",
+    "fan": "rota celery plain", "join": "rota plain", "map": "rota plain", "before": "plain before",
+    "sleeping": "rota", "killed": "rota",
+}  # fmt: skip
 _say = Console(stderr=True, highlight=False)
 
 
@@ -74,7 +84,7 @@ def _unkept(found: dict[str, Any]) -> None:
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     new = dict(new)
-    for part in ("cells", "peers", "reasons"):
+    for part in ("cells", "peers", "reasons", "taken"):
         kept = old.get(part, {})
         if part == "reasons":
             kept = {case: said for case, said in kept.items() if case not in new["cells"]}
@@ -85,14 +95,19 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 def measure(
     wanted: list[str], size: cases.FlowSize, rounds: int, keep: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
-    """{"cells": {case: {who: [figures of a round, …]}}, "peers": …, "reasons": …, "about": …}"""
-    found: dict[str, Any] = {"cells": {}, "peers": {}, "reasons": {}}
+    """{"cells": {case: {who: [figures of a round, …]}}, "peers": …, "reasons": …, "taken": …,
+    "about": …}"""
+    found: dict[str, Any] = {"cells": {}, "peers": {}, "reasons": {}, "taken": {}}
     with ground() as place, _tree_before(wanted) as before:
-        arenas = _arenas(place, before, found)
+        arenas = _arenas(place, before, found, wanted)
         found["about"] = about(place, rounds)
         for number in range(rounds):
             for case in wanted:
-                _say.print(f"round {number + 1} of {rounds}: {flow_page.CASES[case].title}")
+                load = round(os.getloadavg()[0], 1)
+                title = flow_page.CASES[case].title
+                _say.print(f"round {number + 1} of {rounds}, load {load}: {title}")
+                taken = found["taken"].setdefault(case, {**_now(), "loads": []})
+                taken["loads"].append(load)
                 runs = list(_runs(case, arenas, size).items())
                 for who, run in runs[::-1] if number % 2 else runs:
                     _note(found, case, who, run)
@@ -100,13 +115,29 @@ def measure(
     return found
 
 
-def _arenas(place: Ground, before: Path | None, found: dict[str, Any]) -> dict[str, Arena]:
+def _now() -> dict[str, str]:
+    """The commit that is measured, and the day."""
+    home = Path(__file__).parent
+    said = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--exclude=*"],
+        capture_output=True, text=True, cwd=home, check=False,
+    )  # fmt: skip
+    return {"commit": said.stdout.strip() or "no commit", "date": time.strftime("%Y-%m-%d")}
+
+
+def _arenas(
+    place: Ground, before: Path | None, found: dict[str, Any], wanted: list[str]
+) -> dict[str, Arena]:
+    asked = {"rota", *" ".join(WHO[case] for case in wanted).split()}
     arenas = {"plain": Arena(PLAIN["rota"], place, label="plain")}
     if before is not None:
         path = {"PYTHONPATH": str(before / "src")}
         arenas["before"] = Arena(PLAIN["rota"], place, label="before", extra=path)
     arenas |= {peer.name: Arena(peer, place, label=f"{peer.name}-flows") for peer in FLOW_PEERS}
     for name, arena in list(arenas.items()):
+        if name not in asked:
+            del arenas[name]
+            continue
         try:
             ensure(arena.peer)
             arena.prepare()
@@ -123,24 +154,23 @@ _Run = Callable[[], dict[str, float]]
 
 def _runs(case: str, arenas: dict[str, Arena], size: cases.FlowSize) -> dict[str, _Run]:
     """What is measured in one round of a case, by who it is."""
-    rota, plain = arenas["rota"], arenas["plain"]
+    rota, plain = arenas["rota"], arenas.get("plain")
 
-    def each(names: str, run: Callable[..., dict[str, float]], *more: Any) -> dict[str, _Run]:
-        there = [name for name in names.split() if name in arenas]
+    def each(run: Callable[..., dict[str, float]], *more: Any) -> dict[str, _Run]:
+        there = [name for name in WHO[case].split() if name in arenas]
         return {name: partial(run, arenas[name], size, *more) for name in there}
 
     if case in {"chain_noop", "chain_10ms"}:
         hold = 0.0 if case == "chain_noop" else 0.01
         graph = partial(cases.chain, rota, size, hold, "graph")
-        return {**each("rota temporal prefect", cases.chain, hold), "graph": graph}
+        return {**each(cases.chain, hold), "graph": graph}
     if case == "functions":
-        return each("rota dbos absurd", cases.functions)
-    if case == "fan":
-        return {**each("rota celery", cases.fan), "plain": partial(cases.plain, plain, size)}
-    if case == "map":
-        return {**each("rota", cases.members), "plain": partial(cases.plain, plain, size)}
+        return each(cases.functions)
+    if case in {"fan", "map"}:
+        own = cases.fan if case == "fan" else cases.members
+        return {**each(own), "plain": partial(cases.plain, plain, size)}
     if case == "before":
-        return each("plain before", cases.plain)
+        return each(cases.plain)
     alone: dict[str, _Run] = {
         "one_step": partial(cases.one_step, rota, size),
         "join": partial(cases.join, rota, plain, size),

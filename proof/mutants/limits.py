@@ -90,8 +90,8 @@ moments_refunded = Mutant(
     sql=in_function(
         "claim_shared",
         (
-            "+ g.jobs * r.spacing * interval '1 second' end",
-            "+ greatest(g.jobs - cardinality(freed), 0) * r.spacing * interval '1 second' end",
+            "+ j.jobs * m.spacing * interval '1 second' end",
+            "+ greatest(j.jobs - cardinality(freed), 0) * m.spacing * interval '1 second' end",
         ),
     ),
     moves=frozenset({"shares"}),

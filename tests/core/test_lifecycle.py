@@ -364,6 +364,22 @@ def test_prefetch_is_a_tenth_of_a_second_within_its_limit(rate, limit):
     assert ahead <= rate * 0.1
 
 
+@given(
+    rate=st.floats(0, 1e6),
+    limit=st.integers(0, 5000),
+    size=st.integers(1, 1000),
+    seconds=st.floats(0, 1e4),
+)
+def test_the_longer_jobs_take_the_fewer_are_held_ahead(rate, limit, size, seconds):
+    ahead = prefetch(rate, limit, size=size, seconds=seconds)
+    assert 0 <= ahead <= prefetch(rate, limit)
+    assert prefetch(rate, limit, size=size, seconds=2 * seconds) <= ahead
+    if seconds > 0.1:
+        assert ahead < size
+    else:
+        assert ahead == prefetch(rate, limit)
+
+
 # -- arguments
 
 JSON = st.recursive(

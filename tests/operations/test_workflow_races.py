@@ -200,3 +200,27 @@ async def test_a_finish_ends_a_run_unless_somebody_has_locked_it(
     assert (await run.status()).state == ("running" if locked else "succeeded")
     await other.close()
     assert (await ended(sandbox, run)).state == "succeeded"
+
+
+@pytest.mark.parametrize("rule", ["all_succeeded", "one_succeeded"])
+async def test_fan_in_counts_finishes_that_commit_at_the_same_time(
+    sandbox: Sandbox, shop: Shop, finisher: Finisher, rule: str
+) -> None:
+    """Two workers finish the two steps before a third: each began before the other had committed."""
+    flow = sandbox.app.workflow("fan-in")
+    before = [shop.add(flow, name) for name in ("a", "b")]
+    shop.add(flow, "joined", after=before, rule=rule)
+    await sandbox.app.queues.pause("default")
+    run = await flow.start()
+    other = await asyncpg.connect(await sandbox.app.database_url())
+    try:
+        await finisher.finish(run, "a")
+        second = Finisher(other, sandbox).finish(run, "b")
+        task = await finisher.commits_once_waited_for(second)
+        assert task.exception() is None
+    finally:
+        await other.close()
+    assert (await run.steps())[2].state == "running"
+    await sandbox.app.queues.resume("default")
+    assert (await ended(sandbox, run)).state == "succeeded"
+    assert shop.ran.count("joined") == 1

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+_AHEAD_SECONDS = 0.1
 
-def prefetch(rate: float, limit: int) -> int:
+
+def prefetch(rate: float, limit: int, *, size: int = 0, seconds: float = 0.0) -> int:
     """Return how many jobs to hold beyond the free slots: a tenth of a second's worth.
 
     Enough that fast jobs never wait for a claim, and none for slow ones, which another worker might
-    start sooner.
+    start sooner. The rate alone does not tell them apart: slow jobs that were started together end
+    together, at any rate. So jobs that take longer than this tenth (`seconds`) are held ahead for a
+    falling part of the slots (`size`).
     """
-    return min(int(rate * 0.1), limit)
+    ahead = min(int(rate * _AHEAD_SECONDS), limit)
+    if seconds <= _AHEAD_SECONDS:
+        return ahead
+    return min(ahead, int(size * (_AHEAD_SECONDS / seconds) ** 2))
 
 
 def split_demand(

@@ -26,6 +26,8 @@ Begin: TypeAlias = Callable[[Runner, Work], None]
 
 _RATE_WINDOW = 0.05
 _FEW = 8
+_SAMPLED = 15  # of so many jobs that end, plus one, the time of one is taken
+_NEWEST_SHARE = 0.2
 
 
 class _Places:
@@ -41,6 +43,7 @@ class _Places:
         self.few = _FEW  # when fewer than this wait, it's time to claim more
         self.kept = 0  # slots that those who wait leave to others
         self.rate = 0.0
+        self.seconds = 0.0  # that a job takes, a moving average
         self._ahead = ahead
         self._since = 0.0
 
@@ -51,11 +54,16 @@ class _Places:
         rate = self.ended / elapsed
         self.rate = rate if rate > self.rate else (self.rate + rate) / 2
         self.ended, self._since = 0, now
-        self.prefetch = prefetch(self.rate, limit)
+        self.prefetch = prefetch(self.rate, limit, size=self.runner.size, seconds=self.seconds)
         self.few = max(_FEW, self.prefetch // 2)
         # A runner that pipelines is given so much more that it never runs dry, and nothing when
         # its jobs are long.
         self.size = self.runner.size + min(self._ahead, int(self.rate * 0.02))
+
+    def sample(self, work: Work) -> None:
+        """Take the time of a job that ends."""
+        if work.started:
+            self.seconds += (monotonic() - work.started - self.seconds) * _NEWEST_SHARE
 
     def free(self) -> int:
         """Return how many jobs that don't wait for anybody could start now."""
@@ -161,6 +169,8 @@ class Slots:
         if work not in places.running:
             return False
         del places.running[work]
+        if not places.ended & _SAMPLED:
+            places.sample(work)
         places.ended += 1
         if work is self._suspect:
             self._next_suspect()
