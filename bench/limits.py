@@ -29,13 +29,14 @@ from bench import (
     limits_page,
     limits_pool,
     limits_rates,
+    limits_resources,
     limits_shares,
 )
 from bench.compare import about
 from bench.ground import Ground, ground
 from bench.limits_ground import Figures, Size
 from bench.peers.install import ROOT
-from bench.trees import worktree
+from bench.trees import commit, worktree
 
 RESULTS = ROOT / "limits.json"
 _say = Console(stderr=True, highlight=False)
@@ -50,6 +51,7 @@ _CASES: dict[str, Callable[[Ground, Size], Any]] = {
     "chaos": limits_faults.chaos,
     "killed": limits_faults.killed,
     "pool": limits_pool.pool,
+    "resources": limits_resources.resources,
     "snapshot": limits_depth.snapshot,
     "depth": limits_depth.depth,
 }
@@ -79,7 +81,7 @@ def main() -> None:
 
 
 def _kept(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """What is known now, case by case; each has the load and the day it was measured on."""
+    """What is known now, case by case; each has the load and the commit it was measured on."""
     merged = {"cells": {**old.get("cells", {}), **new["cells"]}, "about": new["about"]}
     ROOT.mkdir(parents=True, exist_ok=True)
     RESULTS.write_text(json.dumps(merged, indent=1))
@@ -87,7 +89,7 @@ def _kept(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def measure(wanted: list[str], size: Size, rounds: int) -> dict[str, Any]:
-    """{"cells": {case: {"rounds": [figures, …], "load": …, "trouble": …}}, "about": …}"""
+    """{"cells": {case: {"rounds": [figures, …], "load": …, "commit": …, "trouble": …}}, "about": …}"""
     found: dict[str, Any] = {"cells": {}}
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(ground())
@@ -115,6 +117,7 @@ def _figures(case: str, place: Ground, size: Size, number: int, run: Any) -> Fig
 def _note(found: dict[str, Any], case: str, run: Callable[[], Figures]) -> None:
     cell = found["cells"].setdefault(case, {"rounds": []})
     cell["load"] = Path("/proc/loadavg").read_text().split()[0]
+    cell["commit"] = commit()
     began = time.monotonic()
     try:
         figures = run()

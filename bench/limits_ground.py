@@ -51,6 +51,7 @@ class Size:
         self.rate_seconds = 6.0 if quick else 60.0
         self.old_jobs = 40_000 if quick else 1_000_000  # that end under an old snapshot
         self.deep_queue = 200_000 if quick else 10_000_000
+        self.big_jobs = 3 if quick else 20
         self.turns = 5 if quick else 15
         self.drain_target = 10.0 if quick else 60.0
         self.load_seconds = 10.0 if quick else 120.0  # of each load of the pool

@@ -108,6 +108,16 @@ CASES = {
          Goal("in bulk, of the rate", "bulk", 0.9, at_most=False)),
         "`limit_alone` and `limit_bulk`: with a limit of depth against none.",
     ),
+    "resources": Case(
+        "Memory of nodes, a job that takes a whole one among small ones",
+        (
+            Goal("gigabytes above a node's capacity", "over", 0),
+            Goal("seconds that the largest job waits", "waited", 0, as_much_as="allowed"),
+        ),
+        "Nodes of 8 and 16 GB with a backlog of jobs of 1 and 2 GB that take 0.2 to 1 s, and one job "
+        "after the other that takes 16 GB. `allowed`: the patience of 3 s and the longest run that was "
+        "seen. `full`: the most that was held at a time, of what a node has.",
+    ),
     "pool": Case(
         "`rota pool`, load x10",
         (Goal("seconds until the lag is under 2 s for good", "seconds", 0, as_much_as="allowed"),
@@ -196,8 +206,8 @@ def _section(found: Found, name: str) -> str:
     if rounds:
         keys = list(rounds[0])
         lines += [
-            f"| {' | '.join(keys)} | load |", "|" + " ---: |" * (len(keys) + 1),
-            *(f"| {' | '.join(figure(each[key]) for key in keys)} | {cell['load']} |"
+            f"| {' | '.join(keys)} | load | commit |", "|" + " ---: |" * (len(keys) + 1) + " --- |",
+            *(f"| {' | '.join(figure(each[key]) for key in keys)} | {cell['load']} | {cell.get('commit', '')} |"
               for each in rounds),
         ]  # fmt: skip
     if trouble := cell.get("trouble"):

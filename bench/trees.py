@@ -24,3 +24,9 @@ def worktree(commit: str) -> Iterator[Path | None]:
         finally:
             remove = [*git, "remove", "--force", str(path)]
             subprocess.run(remove, check=False, capture_output=True)
+
+
+def commit() -> str:
+    """Return what is measured: this tree's commit, and a star where files have been changed."""
+    told = ["git", "-C", str(_TREE), "describe", "--always", "--dirty=*", "--exclude=*"]
+    return subprocess.run(told, check=False, capture_output=True, text=True).stdout.strip() or "?"

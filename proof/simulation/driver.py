@@ -31,6 +31,7 @@ class SimConnection:
         self._context = copy_context()  # its process's
         self._session: Session | None = None
         self._closed = False
+        self.lent = False  # to a user of the pool
         self._open_transaction = False
         self._call: Call | None = None
         self._answer: asyncio.Future[Any] | None = None
@@ -103,6 +104,11 @@ class SimConnection:
         """Report nothing: a session has no server process of its own that could."""
 
     def is_closed(self) -> bool:
+        if self._closed and self.lent:
+            # As asyncpg's: it takes a connection that has ended from its user, and refuses him every call.
+            raise asyncpg.InterfaceError(
+                "cannot call Connection.is_closed(): connection has been released back to the pool"
+            )
         return self._closed
 
     async def close(self, *, timeout: float | None = None) -> None:
@@ -221,6 +227,11 @@ class SimPool:
         return self
 
     async def acquire(self, *, timeout: float | None = None) -> SimConnection:
+        connection = await self._acquire(timeout)
+        connection.lent = True
+        return connection
+
+    async def _acquire(self, timeout: float | None) -> SimConnection:
         self._patience = timeout
         if self._room > 0 and (connection := self._take_free()) is not None:
             self._room -= 1
@@ -284,6 +295,7 @@ class SimPool:
             self._take_back(connection)
 
     def _take_back(self, connection: SimConnection) -> None:
+        connection.lent = False
         connection._pool_release_ctr += 1
         connection._top_xact = None
         if connection in self._expired:

@@ -340,6 +340,21 @@ def test_no_lane_is_forgotten_when_there_isnt_enough_for_all(demand, lanes):
     assert looked_into == set(lanes)
 
 
+@given(demand=st.integers(1, 50), count=st.integers(51, 400), first=st.integers(0, 100))
+def test_many_lanes_are_looked_into_one_part_after_the_other(demand, count, first):
+    lanes = [str(number) for number in range(count)]
+    looked_into: set[str] = set()
+    for turn in range(first, first + -(-count // demand)):
+        looked_into |= set(split_demand(demand, lanes, {}, turn))
+    assert len(looked_into) == count
+
+
+def test_a_lane_with_work_among_many_gets_all_that_is_asked_for_every_other_time():
+    lanes = [str(number) for number in range(400)]
+    assert split_demand(20, lanes, {"7": 1}, 3) == {"7": 20}
+    assert sum(split_demand(20, lanes, {"7": 1}, 4).values()) == 20
+
+
 def test_lanes_that_had_work_get_what_is_left():
     assert split_demand(10, ["a", "b", "c"], {"b": 5}, 0) == {"a": 1, "b": 8, "c": 1}
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rota import App, Node
-from rota.core.resources import shape_of_lane
+from rota.core.resources import said_public, shape_of_lane
 from rota.core.time.schedule import make_spec
-from rota.errors import ConfigError, InvalidArguments
+from rota.errors import ConfigError, InvalidArguments, SubmitError
 from rota.model import Job
 
 GIB = 1 << 30
@@ -106,6 +106,48 @@ async def test_plain_sql_says_the_same(app):
         await node.stop()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("resources => '[1]'", "resources must be an object"),
+        ("resources => 'null'", "resources must be an object"),
+        ("""resources => '{"memory": 1e30}'""", "memory must be at most 1024TB"),
+        ("""resources => '{"memory": "99999999TB"}'""", "memory must be at most 1024TB"),
+        ("""resources => '{"gpu": 1e7}'""", "gpu must be at most 1000000"),
+        ("""resources => '{"a+b": 1}'""", "'a\\+b' is not a usable name"),
+        ("""resources => '{"Memory": "1GB"}'""", "'Memory' is not a usable name"),
+        ("resources => (select jsonb_object_agg('r' || n, n) from generate_series(1, 9) as n)",
+         "more than 8 names"),
+        ("near => 'm', near_patience => '100 years'", "near_patience must be 0 to 1 day"),
+        ("near => 'm', near_patience => '-1 s'", "near_patience must be 0 to 1 day"),
+    ],
+)  # fmt: skip
+async def test_plain_sql_refuses_the_same(app, given, said):
+    database = (await app.rota.store()).database
+    with pytest.raises(SubmitError, match=said):
+        async with database.transaction() as connection:
+            await connection.fetchval(
+                f"select {app.settings.schema}.submit('light', '{{}}', {given})"
+            )
+
+
+@pytest.mark.parametrize("given", [{"memory": 1e300}, {"memory": 10**40}, {"Memory": "2GB"}])
+def test_a_node_that_claims_the_impossible_is_refused(app, given):
+    with pytest.raises(ConfigError, match="resources"):
+        Node(app, ["worker"], resources=given)
+
+
+async def test_a_node_may_have_more_names_than_a_job_may_ask_for(app):
+    node = Node(app, ["worker"], resources={f"licence{n}": n for n in range(1, 12)})
+    await node.start()
+    try:
+        (found,) = await app.nodes.list()
+        assert found.resources["licence11"] == 11
+        assert "licence11=0/11" in said_public(found.resources, found.used)
+    finally:
+        await node.stop()
+
+
 async def test_nodes_tell_what_they_have(app):
     node = await register(app)
     try:
@@ -143,6 +185,13 @@ async def test_a_submit_that_no_live_node_can_fit_is_warned_of(app, make_app):
         ({"resources": {"gpu": 0}}, "gpu must be above 0"),
         ({"resources": {"g p u": 1}}, "not a usable name"),
         ({"resources": ["gpu"]}, "must be a dict"),
+        ({"resources": {1: 1, "gpu": 1}}, "1 is not a usable name"),
+        ({"resources": {"memory": 1e300}}, "memory must be at most 1024TB"),
+        ({"resources": {"memory": 10**40}}, "memory must be at most 1024TB"),
+        ({"resources": {"memory": "1025TB"}}, "memory must be at most 1024TB"),
+        ({"resources": {"memory": float("nan")}}, "memory must be at most 1024TB"),
+        ({"resources": {"Memory": "2GB"}}, "'Memory' must be written 'memory'"),
+        ({"resources": {"CPU": 2}}, "'CPU' must be written 'cpu'"),
         ({"near": "two words"}, "near 'two words' is not a usable name"),
         ({"near_patience": 5}, "near_patience needs near"),
     ],

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from proof.waiting import eventually
 from rota import Settings
 from rota.errors import StoreUnavailable
 from rota.store import kept as module
@@ -103,6 +104,26 @@ async def test_a_connection_that_was_ended_meanwhile_is_not_given_to_anybody(
             await asyncio.sleep(0.01)
 
     assert second != first
+
+
+@pytest.mark.parametrize("when", ["while nobody uses it", "while it is in use"])
+async def test_what_our_end_knows_to_be_gone_is_nobodys_error(
+    database: Database, database_url: str, when: str
+) -> None:
+    async def end(connection: asyncpg.Connection) -> None:
+        killer = await asyncpg.connect(database_url)
+        await killer.execute(f"select pg_terminate_backend({first}, 10000)")
+        await killer.close()
+        await eventually(lambda: connection._con is None)  # asyncpg has taken it from its user
+
+    async with database.connection() as connection:
+        first = await connection.fetchval("select pg_backend_pid()")
+        if when == "while it is in use":
+            await end(connection)
+    if when == "while nobody uses it":
+        await end(connection)
+
+    assert await backend(database) != first
 
 
 async def test_after_a_farewell_none_of_the_older_connections_is_kept(database: Database) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 _AHEAD_SECONDS = 0.1
 
@@ -28,25 +27,26 @@ def split_demand(
     """Return how many jobs to ask of each lane; no more than `demand` in all.
 
     Lanes that had work the last time share it, the others are only looked into. `turn` rotates which
-    lane comes first when there isn't enough for all. In every other turn it is one that had work: else
-    most looks of a worker with few slots and many lanes would be in vain.
+    lanes are asked when there isn't enough for all: each time the next ones. Every other turn belongs to
+    those that had work: else most looks of a worker with few slots and many lanes would be in vain.
     """
     if demand <= 0 or not lanes:
         return {}
     busy = [lane for lane in lanes if last_found.get(lane, 0) > 0]
-    if demand < len(lanes) and busy:
-        first = _rotate(busy, turn // 2) if turn % 2 else []
-        asked: Iterable[str] = dict.fromkeys([*first, *_rotate(lanes, turn // 2)])
-        return dict.fromkeys(islice(asked, demand), 1)
-    ordered = _rotate(lanes, turn)
-    if demand <= len(ordered):
+    if demand < len(lanes):
+        if busy and turn % 2:
+            return _evenly(demand, _rotate(busy, turn // 2 * demand)[:demand])
+        ordered = _rotate(lanes, (turn // 2 if busy else turn) * demand)
         return dict.fromkeys(ordered[:demand], 1)
-    shares = dict.fromkeys(ordered, 1)
-    busy = _rotate(busy or lanes, turn)
-    each, rest = divmod(demand - len(ordered), len(busy))
-    for place, lane in enumerate(busy):
-        shares[lane] += each + (1 if place < rest else 0)
+    shares = dict.fromkeys(_rotate(lanes, turn), 1)
+    for lane, more in _evenly(demand - len(lanes), _rotate(busy or lanes, turn)).items():
+        shares[lane] += more
     return shares
+
+
+def _evenly(demand: int, lanes: Sequence[str]) -> dict[str, int]:
+    each, rest = divmod(demand, len(lanes))
+    return {lane: each + (1 if place < rest else 0) for place, lane in enumerate(lanes)}
 
 
 def _rotate(lanes: Sequence[str], turn: int) -> list[str]:

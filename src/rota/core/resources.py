@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from math import ceil, floor, isfinite
+from math import ceil, floor
 from typing import Any, TypeAlias
 
 import msgspec
@@ -22,6 +22,7 @@ from rota.errors import ConfigError
 Amounts: TypeAlias = Mapping[str, int]
 
 MEMORY = "memory"
+_MEASURED = (MEMORY, "cpu")  # by the node itself
 NEAR_SECONDS = 5.0  # how long a job waits for a node with its label, if it doesn't say
 # What a submit leaves to its task, when it gives only some of the three.
 NEEDS_MARK, RESOURCES_MARK, NEAR_MARK = "+", "=", "~"
@@ -30,8 +31,10 @@ _MIB = 1 << 20
 _SMALLEST_MIB = 64
 _HUNDREDTHS = 100
 _MOST = 1_000_000  # of anything but memory
+_MOST_TIB = 1024  # of memory: what is stored, and its sums, stay small
 _MOST_SECONDS = 86_400.0
-_MOST_NAMES = 8
+_MOST_NAMES = 8  # that a job asks for
+_MOST_NAMES_OF_NODE = 32
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -59,27 +62,22 @@ def parse_job(given: Any) -> dict[str, int]:
 
 def parse_node(given: Any) -> dict[str, int]:
     """Check the resources of a node."""
-    return _parse(given, floor, least=0)
+    return _parse(given, floor, least=0, names=_MOST_NAMES_OF_NODE)
 
 
-def _parse(given: Any, rounded: Any, least: int = 1) -> dict[str, int]:
+def _parse(given: Any, rounded: Any, least: int = 1, names: int = _MOST_NAMES) -> dict[str, int]:
     if not isinstance(given, Mapping):
         raise ConfigError(
             f'resources must be a dict such as {{"memory": "2GB", "gpu": 1}}, not {given!r}',
             field="resources",
         )
-    if len(given) > _MOST_NAMES:
+    if len(given) > names:
         raise ConfigError(
-            f"resources: {len(given)} are too many, the limit is {_MOST_NAMES}", field="resources"
+            f"resources: {len(given)} are too many, the limit is {names}", field="resources"
         )
     amounts = {}
-    for name, value in sorted(given.items()):
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise ConfigError(
-                f"resources: {name!r} is not a usable name: use 1 to 50 letters, digits, '_', '.' or "
-                "'-', starting with a letter, digit or '_'",
-                field="resources",
-            )
+    for name, value in sorted(given.items(), key=lambda item: str(item[0])):
+        _check_amount_name(name)
         amount = _memory(value) if name == MEMORY else _number(name, value)
         units = rounded(amount / _MIB if name == MEMORY else round(amount * _HUNDREDTHS, 6))
         if units < least:
@@ -90,17 +88,36 @@ def _parse(given: Any, rounded: Any, least: int = 1) -> dict[str, int]:
     return amounts
 
 
-def _memory(value: Any) -> float:
-    """Return bytes. All suffixes are powers of 1024, as in Docker and systemd: 2GB is 2GiB."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value):
-        return float(value)
-    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if found is None:
+def _check_amount_name(name: Any) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigError(
-            f"resources: memory {value!r} is no size: write a number of bytes, or '512MB', '2GB'",
+            f"resources: {name!r} is not a usable name: use 1 to 50 letters, digits, '_', '.' or "
+            "'-', starting with a letter, digit or '_'",
             field="resources",
         )
-    return float(found[1]) * 1024.0 ** _POWERS[found[2].lower()]
+    if name not in _MEASURED and name.lower() in _MEASURED:
+        raise ConfigError(
+            f"resources: {name!r} must be written {name.lower()!r}", field="resources"
+        )
+
+
+def _memory(value: Any) -> float:
+    """Return bytes. All suffixes are powers of 1024, as in Docker and systemd: 2GB is 2GiB."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        amount: float = value
+    else:
+        found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None:
+            raise ConfigError(
+                f"resources: memory {value!r} is no size: write a number of bytes, or '512MB', '2GB'",
+                field="resources",
+            )
+        amount = float(found[1]) * 1024.0 ** _POWERS[found[2].lower()]
+    if not amount <= _MOST_TIB * 1024**4:  # nor NaN
+        raise ConfigError(
+            f"resources: memory must be at most {_MOST_TIB}TB, not {value!r}", field="resources"
+        )
+    return float(amount)
 
 
 def _number(name: str, value: Any) -> float:

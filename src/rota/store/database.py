@@ -41,7 +41,7 @@ from rota.store.credentials import Password
 from rota.store.driver_errors import FAREWELLS, TRANSIENT, translated_errors
 from rota.store.encrypted import Encryption
 from rota.store.hosts import Hosts
-from rota.store.kept import Kept
+from rota.store.kept import Kept, is_closed
 from rota.store.pooler import Mode, detect_mode
 from rota.store.rows import to_value
 from rota.store.sql import load_queries
@@ -262,7 +262,7 @@ class Database:
 
     async def _clean(self, connection: Connection) -> None:
         """Reset a connection after a handler's transaction has ended, or close it if that fails."""
-        if connection.is_closed():
+        if is_closed(connection):
             return
         # At log-in, `reset all` comes back to our settings; behind a session pooler it doesn't.
         again = f"; {self._stated}" if self._pooler == "session" else ""

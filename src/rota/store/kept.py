@@ -39,7 +39,7 @@ class Kept:
     async def take(self, patience: float | None) -> Connection:
         while self._idle:
             connection = self._idle.pop()[1]
-            if not connection.is_closed():
+            if not is_closed(connection):
                 return connection
             await self._pool.release(connection)
         self._waiting += 1
@@ -55,7 +55,7 @@ class Kept:
         """
         unfit = (
             not clean or generation != self.generation
-            or connection.is_closed() or connection.is_in_transaction()
+            or is_closed(connection) or connection.is_in_transaction()
         )  # fmt: skip
         if unfit or self._waiting or len(self._idle) >= _MOST:
             await self._pool.release(connection)
@@ -88,3 +88,12 @@ class Kept:
             self._timer = None
         while self._idle:
             await self._pool.release(self._idle.pop()[1])
+
+
+def is_closed(connection: Connection) -> bool:
+    """Return whether a connection of the pool has ended. When it learns of that, asyncpg takes the
+    connection from its user, and refuses every call, this one too."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True

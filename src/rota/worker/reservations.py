@@ -18,6 +18,7 @@ from rota.store.database import Database
 from rota.worker.stock import Stock
 
 _EVERY = 1.0
+_SHORTEST = 0.1
 
 
 class Reservations(Service):
@@ -44,6 +45,7 @@ class Reservations(Service):
         self._cries[lane] = min(lowest, rank), before + count
 
     async def tick(self) -> float:
+        every = min(_EVERY, self._settings.resource_patience / 4)
         if not self._lease.trusted:
             return _EVERY
         node, stock = self._lease.node_id, self._stock
@@ -59,9 +61,10 @@ class Reservations(Service):
             asked.append(stock.reserved)
         if asked:
             self._mine = True
+            # Whose patience ends before the next look has had it: nobody waits for longer than it says.
             reserved = await self._database.fetchval(
                 "reserve", node, self._settings.namespace, asked,
-                self._settings.resource_patience, self._task_names(),
+                self._settings.resource_patience - every, self._task_names(),
             )  # fmt: skip
             if node == self._lease.node_id:
                 self._settle(reserved)
@@ -70,7 +73,7 @@ class Reservations(Service):
             await self._database.fetch("end_reservation", node)
             self._mine = False
         await self._tell(node)
-        return _EVERY
+        return max(every, _SHORTEST) if self._stock.shapes else _EVERY
 
     def _settle(self, lane: str | None) -> None:
         if lane != self._stock.reserved:

@@ -17,6 +17,7 @@ from rota.runtime.work import Work
 
 _NEVER = float("inf")
 _LATE = 0.01  # seconds after the moment from which on a job may be claimed
+_PRESSED = 200  # lanes that are looked into at a time for jobs that have not fitted for long
 _NEWEST = 0.2  # the weight of the last run in the mean of its task
 
 
@@ -32,6 +33,7 @@ class Stock:
         self._bounds: dict[str, Room] = {}  # of the last claim
         self._looks: dict[str, float] = {}  # by lane that is near to others: when to look into it
         self._means: dict[str, float] = {}  # by task, seconds
+        self._pressed_from = 0
 
     @property
     def used(self) -> Amounts:
@@ -176,14 +178,19 @@ class Stock:
     # -- reservations
 
     def pressed(self, patience: float) -> list[str]:
-        """Return the lanes that this node could serve, and that don't fit what is free. One that is near
-        to others only if they have had their time when its patience is over."""
-        return [
+        """Return lanes that this node could serve, and that don't fit what is free; of many, others each
+        time. One that is near to others only if they have had their time when its patience is over."""
+        lanes = [
             lane
             for lane, shape in sorted(self.shapes.items())
             if shape.amounts and not resources.fits(self.free, shape.amounts)
             and not (self._served.is_far(shape) and shape.near_seconds > patience)
         ]  # fmt: skip
+        if len(lanes) <= _PRESSED:
+            return lanes
+        start = self._pressed_from = (self._pressed_from + _PRESSED) % len(lanes)
+        kept = [lane for lane in lanes if lane == self.reserved]
+        return [*kept, *[*lanes[start:], *lanes[:start]][:_PRESSED]]
 
     def reserve(self, lane: str | None) -> None:
         if lane != self.reserved:

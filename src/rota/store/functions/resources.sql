@@ -170,10 +170,19 @@ begin
         end if;
         return null;
     end if;
+    if near_patience < interval '0' or near_patience > interval '1 day' then
+        raise exception using errcode = 'RT001', message = format('rota: near_patience must be 0 to 1 day, not %s', near_patience);
+    end if;
     asked := coalesce(needs, '{+}');
     if resources is null then
         asked := asked || '='::text;
+    elsif jsonb_typeof(resources) <> 'object' then
+        raise exception using errcode = 'RT001', message = format(
+            'rota: resources must be an object such as {"memory": "2GB", "gpu": 1}, not %s', left(resources::text, 100));
     else
+        if (select count(*) from jsonb_object_keys(resources)) > 8 then
+            raise exception using errcode = 'RT001', message = 'rota: resources: more than 8 names are too many';
+        end if;
         for one in select e.key, e.value from jsonb_each_text(resources) as e loop
             units := case
                 when one.key = 'memory' and one.value ~* '^[0-9]+([.][0-9]+)? *[kmgt]?(i?b)?$'
@@ -182,10 +191,17 @@ begin
                                    * (one.value ~* '[kmgt]')::int) / 1048576
                 when one.key <> 'memory' and one.value ~ '^[0-9]+([.][0-9]+)?$' then ceil(one.value::numeric * 100) / 100
             end;
-            if units is null or units <= 0 or one.key !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}$' then
+            if one.key !~ '^[A-Za-z0-9_][A-Za-z0-9_.-]{0,49}$' or lower(one.key) in ('memory', 'cpu') and lower(one.key) <> one.key then
+                raise exception using errcode = 'RT001',
+                    message = format('rota: resources: %s is not a usable name', quote_literal(left(one.key, 100)));
+            elsif units is null or units <= 0 then
                 raise exception using errcode = 'RT001',
                     message = format('rota: resources: %s must be above 0: a number, or a size such as 2GB for memory, not %s',
-                                     one.key, coalesce(one.value, 'null'));
+                                     one.key, left(coalesce(one.value, 'null'), 100));
+            elsif units > (case one.key when 'memory' then 1073741824 else 1000000 end) then
+                raise exception using errcode = 'RT001',
+                    message = format('rota: resources: %s must be at most %s, not %s',
+                                     one.key, case one.key when 'memory' then '1024TB' else '1000000' end, left(one.value, 100));
             end if;
             if one.key = 'memory' then
                 step := 64;
