@@ -66,7 +66,7 @@ order_of_one_sublane = Mutant(
 )
 blocked_for_ever = Mutant(
     name="limits: what is blocked is not looked at again",
-    sql=in_function("reopen", ("s.recheck_at <= rota.now() and s.state = 3", "false"))
+    sql=in_function("reopen", ("s.recheck_at <= rota.now() limit 200", "false limit 200"))
     + ";"
     + in_function(
         "plan_rechecks",
@@ -90,8 +90,8 @@ moments_refunded = Mutant(
     sql=in_function(
         "claim_shared",
         (
-            "+ g.jobs * r.spacing * interval '1 second' end",
-            "+ greatest(g.jobs - cardinality(freed), 0) * r.spacing * interval '1 second' end",
+            "+ j.jobs * m.spacing * interval '1 second' end",
+            "+ greatest(j.jobs - cardinality(freed), 0) * m.spacing * interval '1 second' end",
         ),
     ),
     moves=frozenset({"shares"}),
