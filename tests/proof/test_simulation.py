@@ -12,15 +12,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import dropwhile, takewhile
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proof import mutants
+from proof.mutants.__main__ import read_kept
 from proof.simulation import surroundings, trouble
 from proof.simulation.cluster import Cluster
 from proof.simulation.held_up import HeldUp
+from proof.simulation.moves import MOVES
 from proof.simulation.patches import Patches
 from proof.simulation.run import _slow_down
 from proof.simulation.swarm import draw_seeds, parse_seeds
@@ -126,6 +129,25 @@ def test_every_mutant_still_finds_what_it_changes() -> None:
                 mutant.patch(patches)
             finally:
                 patches.undo()
+
+
+def rows_of_the_page(heading: str) -> list[list[str]]:
+    """Return the cells of the first table under a heading of docs/guarantees.md, without its head."""
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    lines = page.partition(heading)[2].splitlines()
+    table = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: line[:1] != "|", lines))
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in list(table)[2:]]
+
+
+def test_the_page_lists_every_mutant_with_the_seed_that_caught_it() -> None:
+    listed = {name: int(seed) for name, seed, _ in rows_of_the_page("### Mutants")}
+    assert list(listed) == [mutant.name for mutant in mutants.MUTANTS]
+    assert listed == read_kept()
+
+
+def test_the_page_lists_every_move() -> None:
+    listed = [name.strip("`") for name, _ in rows_of_the_page("### Simulation")]
+    assert listed == list(MOVES)
 
 
 def test_what_replaces_a_function_takes_what_that_takes() -> None:
