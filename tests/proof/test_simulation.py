@@ -135,7 +135,9 @@ def rows_of_the_page(heading: str) -> list[list[str]]:
     """Return the cells of the first table under a heading of docs/guarantees.md, without its head."""
     page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
     lines = page.partition(heading)[2].splitlines()
-    table = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: line[:1] != "|", lines))
+    table = takewhile(
+        lambda line: line.startswith("|"), dropwhile(lambda line: line[:1] != "|", lines)
+    )
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in list(table)[2:]]
 
 
