@@ -20,6 +20,7 @@ import pytest
 
 from proof import mutants
 from proof.mutants.__main__ import read_kept
+from proof.simulation import loop as loops
 from proof.simulation import surroundings, trouble
 from proof.simulation.cluster import Cluster
 from proof.simulation.held_up import HeldUp
@@ -210,6 +211,25 @@ def test_who_is_held_up_by_a_reader_waits_for_it_for_a_second(
     for look in later:
         look()
     assert bool(held_up.found) == held
+
+
+def test_a_process_that_never_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the seed would run for ever, and say nothing."""
+
+    async def spin() -> None:
+        asyncio.current_task().set_name("busy")  # type: ignore[union-attr]
+        while True:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(loops, "_ROUNDS", 100)
+    loop = loops.SimLoop()
+    context = loops.context_of(loops.Process("n1.1"))
+    task = loop.create_task(spin(), context=context)
+    with pytest.raises(
+        loops.Standstill, match=r"still at 1000\.000: <Process n1\.1>, busy goes on"
+    ):
+        loop.run_until_complete(task)
+    loop.close()
 
 
 async def test_a_process_that_dies_of_an_error_is_a_problem_of_the_seed() -> None:
