@@ -45,7 +45,12 @@ SUITES = (
     "store/test_restore.py", "store/test_grants.py", "operations/test_audit.py",
     "lib/test_encryption.py", "worker/test_wakeups.py", "store/test_transactional_submit.py",
     "server/remote_workers/", "server/identity/test_identity.py", "store/test_unique.py",
-    "store/test_unique_races.py",
+    "store/test_unique_races.py", "store/test_limits.py", "store/test_allotments.py",
+    "store/test_fair_shares.py", "store/test_order_keys.py", "store/test_quotas.py",
+    "store/test_permits.py", "store/test_history_modes.py", "store/test_run_stats.py",
+    "store/test_database_roles.py", "store/test_kept.py", "operations/test_maps.py",
+    "operations/test_resources.py", "operations/test_persons.py", "operations/test_registry.py",
+    "operations/test_pools.py", "operations/test_schedule_changes.py", "worker/test_resources.py",
 )  # fmt: skip
 
 _ROOT = Path(__file__).parent.parent

@@ -50,8 +50,8 @@ passes_a_retry = Mutant(
     sql=in_function(
         "next_in_order",
         (
-            "from rota.future as f where f.id = one.order_job;",
-            "from rota.future as f where f.id = one.order_job and false;",
+            "from rota.future as f where f.id = one.order_job",
+            "from rota.future as f where f.id = one.order_job and false",
         ),
     ),
     moves=_MOVES,

@@ -13,12 +13,17 @@ import asyncio
 import heapq
 from asyncio import events
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any
 
 FIRST_MOMENT = 1_000.0
+_ROUNDS = 200_000  # at one moment: each statement takes time, so that honest work needs few
+
+
+class Standstill(Exception):
+    """Somebody goes on and on without waiting for anything: the next moment never comes."""
 
 
 class Process:
@@ -65,11 +70,18 @@ class SimTimer(events.TimerHandle):
     _run = SimHandle._run
 
 
+def _names(handles: Collection[SimHandle | SimTimer]) -> str:
+    owners = (getattr(handle._callback, "__self__", None) for handle in handles)  # type: ignore[attr-defined]
+    tasks = (owner.get_name() for owner in owners if isinstance(owner, asyncio.Task))
+    return ", ".join(dict.fromkeys([*(f"{h.process}" for h in handles), *tasks]))
+
+
 class SimLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.moment = FIRST_MOMENT
         self._timers: list[tuple[float, int, SimTimer]] = []
+        self._rounds = 0  # at this moment
         self._number = 0  # of timers: those of one moment come in the order in which they were made
         self._graves: list[asyncio.Task[Any]] = []
 
@@ -84,7 +96,14 @@ class SimLoop(asyncio.SelectorEventLoop):
                 heapq.heappop(timers)
             if not timers:
                 raise RuntimeError("nothing is left to happen: the simulation waits for itself")
-            self.moment = max(self.moment, timers[0][0])
+            if timers[0][0] > self.moment:
+                self.moment = timers[0][0]
+                self._rounds = 0
+        self._rounds += 1
+        if self._rounds > _ROUNDS:
+            raise Standstill(
+                f"time stands still at {self.moment:.3f}: {_names(ready)} goes on and on"
+            )
         while timers and timers[0][0] <= self.moment:
             ready.append(heapq.heappop(timers)[2])
         for _ in range(len(ready)):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from proof.simulation.loop import Standstill
 from proof.simulation.moves import DEFAULT
 from proof.simulation.mutant import Mutant
 from proof.simulation.run import Result, run_seed
@@ -37,6 +38,8 @@ def fork_seed(
         os.close(reading)
         try:
             result = run_seed(server, seed, mutant=mutant, trace=trace, folder=folder, moves=moves)
+        except Standstill as error:
+            result = Result(seed, violations=[str(error)])
         except BaseException:  # noqa: BLE001 - told to the parent
             text = traceback.format_exc()
             result = Result(seed, violations=[f"{NOT_A_VERDICT}: {text}"])

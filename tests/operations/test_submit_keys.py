@@ -17,6 +17,7 @@ from rota import (
     StoreUnavailable,
 )
 from rota.lib.ids import new_id
+from rota.store import jobs
 from rota.store.database import Database
 from rota.store.rows import NewJob
 from rota.store.work import (
@@ -421,6 +422,18 @@ async def _prepare_for_made(connection, schema):
                 f" values ('default', $1, $3::int, $2, $3::int, {schema}.now())",
                 queue, depth, intake,
             )  # fmt: skip
+
+
+# `fingerprints` and `replacement` are there only beside a key or a wish to be unique.
+TOLD_WHEN_MADE = {*MADE, "id", "fingerprints", "replacement"}
+
+
+@pytest.mark.parametrize("field", sorted(set(NewJob.__struct_fields__) - TOLD_WHEN_MADE))
+def test_a_job_with_anything_that_the_plain_statement_is_not_told_is_not_submitted_by_it(field):
+    plain = new_job(queue="default", priority=0, guarantee=1, max_attempts=5)
+    assert jobs._columns_of_made(plain) is not None
+    value: Any = ("gpu",) if field == "needs" else "anything"
+    assert jobs._columns_of_made(msgspec.structs.replace(plain, **{field: value})) is None
 
 
 async def test_most_submits_of_an_application_are_plain(app, greet, monkeypatch):

@@ -12,15 +12,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import dropwhile, takewhile
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from proof import mutants
+from proof.mutants.__main__ import read_kept
+from proof.simulation import loop as loops
 from proof.simulation import surroundings, trouble
 from proof.simulation.cluster import Cluster
 from proof.simulation.held_up import HeldUp
+from proof.simulation.moves import MOVES
 from proof.simulation.patches import Patches
 from proof.simulation.run import _slow_down
 from proof.simulation.swarm import draw_seeds, parse_seeds
@@ -128,6 +132,27 @@ def test_every_mutant_still_finds_what_it_changes() -> None:
                 patches.undo()
 
 
+def rows_of_the_page(heading: str) -> list[list[str]]:
+    """Return the cells of the first table under a heading of docs/guarantees.md, without its head."""
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    lines = page.partition(heading)[2].splitlines()
+    table = takewhile(
+        lambda line: line.startswith("|"), dropwhile(lambda line: line[:1] != "|", lines)
+    )
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in list(table)[2:]]
+
+
+def test_the_page_lists_every_mutant_with_the_seed_that_caught_it() -> None:
+    listed = {name: int(seed) for name, seed, _ in rows_of_the_page("### Mutants")}
+    assert list(listed) == [mutant.name for mutant in mutants.MUTANTS]
+    assert listed == read_kept()
+
+
+def test_the_page_lists_every_move() -> None:
+    listed = [name.strip("`") for name, _ in rows_of_the_page("### Simulation")]
+    assert listed == list(MOVES)
+
+
 def test_what_replaces_a_function_takes_what_that_takes() -> None:
     class Owner:
         async def work(self, one: int, *, two: int) -> None: ...
@@ -186,6 +211,25 @@ def test_who_is_held_up_by_a_reader_waits_for_it_for_a_second(
     for look in later:
         look()
     assert bool(held_up.found) == held
+
+
+def test_a_process_that_never_waits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the seed would run for ever, and say nothing."""
+
+    async def spin() -> None:
+        asyncio.current_task().set_name("busy")  # type: ignore[union-attr]
+        while True:
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(loops, "_ROUNDS", 100)
+    loop = loops.SimLoop()
+    context = loops.context_of(loops.Process("n1.1"))
+    task = loop.create_task(spin(), context=context)
+    with pytest.raises(
+        loops.Standstill, match=r"still at 1000\.000: <Process n1\.1>, busy goes on"
+    ):
+        loop.run_until_complete(task)
+    loop.close()
 
 
 async def test_a_process_that_dies_of_an_error_is_a_problem_of_the_seed() -> None:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from proof.waiting import eventually
 from rota.store.limits import Ended, LimitStore
 from tests.support.fake_node import FakeNode
 
@@ -91,6 +92,35 @@ async def test_a_retry_holds_those_in_other_sublanes(greet, claim, node, sandbox
     for _ in range(5):
         assert (await claim({row["lane"]: ENDED}))[0] == []
         await sandbox.advance(seconds=2)
+
+
+async def test_a_retry_that_is_released_while_a_claim_looks_for_it_is_not_overtaken(
+    app, greet, claim, node, sandbox, hot
+):
+    """Whoever looks into one table and then into the other may find it in neither."""
+    first = await greet.options(order_key="k").submit()
+    await greet.options(order_key="k").submit()
+    [id], [row] = await claim()
+    assert id == first.id
+    await node.retry_later(row, 30)
+    await sandbox.advance(seconds=31)
+    async with hot.transaction("release") as connection:
+        # The claim goes on to `future` when what was there has been moved.
+        await connection.execute(f"lock {app.settings.schema}.future in access exclusive mode")
+        claiming = asyncio.create_task(claim({row["lane"]: ENDED}))
+        await eventually(lambda: waits_for(hot, connection))
+        shards = list(range(128))
+        await connection.fetch(hot.queries["release"], shards, [None] * len(shards), 10)
+    assert (await claiming)[0] in ([], [first.id])
+
+
+async def waits_for(hot, connection):
+    """Whether somebody waits for what this connection has locked."""
+    async with hot.connection() as other:
+        return await other.fetchval(
+            "select exists (select from pg_stat_activity where $1 = any(pg_blocking_pids(pid)))",
+            connection.get_server_pid(),
+        )
 
 
 async def test_jobs_that_need_other_nodes_do_not_overlap(greet, claim, node, sandbox):

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
+from time import monotonic
 
 import pytest
 
 from proof.waiting import eventually
 from rota import App, Node, Retry
 from rota.errors import StoreUnavailable
+from rota.lib.ids import new_id
 from rota.operations.run_advance import RunAdvance
+from rota.runtime.work import Work
 from rota.store.limits import LimitStore
 
 
@@ -317,6 +320,38 @@ async def test_a_worker_with_one_slot_does_not_rest_while_jobs_with_keys_wait(
     monkeypatch.setattr(worker, "tick", ticking)
     await eventually(lambda: len(ran) == 8)
     assert max(pauses, default=0.0) < 1.0
+
+
+async def test_slots_that_are_kept_and_promised_to_jobs_that_wait_for_their_moment_wake_nobody(
+    make_app, start
+):
+    """A worker would look again and again, without a question to the database, until they start."""
+    app = make_app(concurrency=3, poll=600.0)
+
+    @app.task(fairness_key="customer")
+    async def report(customer: str) -> None: ...
+
+    await report.submit("c1")
+    node = await start(app)
+    worker = node.worker_role.worker
+    await eventually(lambda: len(worker._lanes) == 2)  # the plain one, and that of the keys
+    later = asyncio.get_running_loop().time() + 3600
+    for _ in range(2):
+        worker._wheel.add(later, waiting_work())
+    [places] = [each for each in worker.slots._places.values() if each.size == 3]
+    places.waiting.append(
+        (monotonic(), waiting_work())
+    )  # claimed ahead: it would take what is kept
+    worker.slots.keep(0.3, 1)
+    worker.shared._look_at = 0.0
+    assert worker.slots.keeps()
+    assert await worker.tick() > 0
+    worker._wheel.clear()
+    places.waiting.clear()
+
+
+def waiting_work() -> Work:
+    return Work(new_id(), "plain", b"{}", 1, 1, 1, lane="default/default")
 
 
 async def test_a_node_with_few_slots_for_a_task_leaves_its_places_to_others(make_app, start):

@@ -128,7 +128,8 @@ class Worker(Service):
         # What waits for its moment takes no slot yet; but only so much is held as can start then.
         demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
         await self._settle(demand)
-        kept = self.slots.keeps() and self.slots.free() > 0
+        # What is kept may also be promised to those that wait for their moment: it is left to them.
+        kept = self.slots.keeps() and self.slots.free() > len(self._wheel)
         if demand < self.slots.worth_claiming() and not kept:
             return min(await self._be_full(), self.shared.settle_in())
         await self._refresh_lanes()

@@ -187,8 +187,12 @@ begin
         order by s.lane <> its_lane, s.lane
     loop
         if one.order_job is not null then
-            select p.state, p.due_at into found_row from rota.present as p where p.id = one.order_job;
-            if found then
+            on_failure := rota.share_part(one.share, 'x');
+            -- One statement: between two it might go from the table that is looked into last to the one that was first.
+            select p.state, p.due_at into found_row from rota.present as p where p.id = one.order_job
+            union all select {state.scheduled}, f.due_at from rota.future as f where f.id = one.order_job
+            union all select {state.failed}, null from rota.dead as d where d.id = one.order_job and on_failure is not null;
+            if found_row.state <> {state.failed} then
                 if one.lane = its_lane and found_row.state = {state.ready} and found_row.due_at <= rota.now() then
                     job := one.order_job;
                     return;
@@ -196,15 +200,7 @@ begin
                 verdict := 'wait';
                 recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
                 return;
-            end if;
-            select f.due_at into found_row from rota.future as f where f.id = one.order_job;
-            if found then
-                verdict := 'wait';
-                recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
-                return;
-            end if;
-            on_failure := rota.share_part(one.share, 'x');
-            if on_failure is not null and exists (select from rota.dead as d where d.id = one.order_job) then
+            elsif found_row.state = {state.failed} then
                 if on_failure = 'hold' then
                     verdict := 'wait';
                     recheck := rota.now() + interval '2 seconds';
