@@ -29,7 +29,7 @@ import asyncpg
 import psutil
 
 from bench.peers.catalogue import Peer
-from bench.peers.install import folder, interpreter, program, redis
+from bench.peers.install import folder, launch, redis
 from rota.store.embedded import open_embedded
 
 _RECORD = struct.Struct("<Id")
@@ -264,7 +264,7 @@ class Arena:
         return self.ground.folder if self.peer.kind == "rota" else folder(self.peer)
 
     def _program(self, command: str, wish: dict[str, Any]) -> list[str]:
-        return [*interpreter(self.peer), str(program(self.peer)), command, json.dumps(wish)]
+        return [*launch(self.peer), command, json.dumps(wish)]
 
     def _environment(self, database: str | None) -> dict[str, str]:
         url = self.ground.url_of(database or self.database)

@@ -15,6 +15,8 @@ HERE = Path(__file__).parent
 _NO_STORE = "keeps nothing in PostgreSQL"
 _MINUTES = "its cron knows minutes only"
 _ONLY_ASYNC = "JavaScript has no synchronous jobs"
+_GOROUTINES = "its handlers are plain functions in goroutines: see the coroutines"
+_THREADS = "its handlers are plain functions in threads: see the coroutines"
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Peer:
 
     name: str
     title: str
-    kind: Literal["rota", "python", "node"]
+    kind: Literal["rota", "python", "node", "go", "java"]
     packages: tuple[str, ...]
     left: str
     pace: int
@@ -46,19 +48,20 @@ class Peer:
 
     @property
     def adapter(self) -> Path:
-        ending = "mjs" if self.kind == "node" else "py"
+        ending = {"node": "mjs", "go": "go", "java": "java"}.get(self.kind, "py")
         return HERE / self.name / f"{self.program}.{ending}"
 
     @property
     def version(self) -> str:
-        return self.packages[0].rpartition("=")[2].rpartition("@")[2] if self.packages else ""
+        last = self.packages[0] if self.packages else ""
+        return last.rpartition("=")[2].rpartition("@")[2].lstrip("v")
 
     def tuning(self) -> str:
         """What its adapter says at its top."""
         text = self.adapter.read_text()
-        if self.kind == "node":
-            lines = (line[2:].strip() for line in text.splitlines() if line.startswith("//"))
-            return " ".join(lines)
+        if self.kind in {"node", "go", "java"}:
+            head = text[: text.index("\n\n")]
+            return " ".join(line[2:].strip() for line in head.splitlines())
         return " ".join((ast.get_docstring(ast.parse(text)) or "").split())
 
 
@@ -81,6 +84,19 @@ PEERS = [
         "select count(*) from pgboss.job where state < 'completed'", 30_000, single_pace=1_000,
         stored_schedules=True,
         cannot={"noop_sync": _ONLY_ASYNC, "cron_second": _MINUTES},
+    ),
+    Peer(
+        "river", "River", "go",
+        ("github.com/riverqueue/river@v0.51.0", "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.51.0",
+         "github.com/jackc/pgx/v5@v5.12.0"),
+        "select count(*) from river_job where state in"
+        " ('available', 'pending', 'retryable', 'running', 'scheduled')",
+        15_000, processes=1, single_pace=1_000, bulk_pace=30_000,
+        cannot={
+            "noop_sync": _GOROUTINES,
+            "recovery": "takes a job for lost an hour after its start: without heartbeats that setting has"
+            " to be longer than any job",
+        },
     ),
     Peer(
         "pgqueuer", "pgqueuer", "python",
@@ -111,6 +127,20 @@ PEERS = [
         "dbos", "DBOS", "python", ("dbos==3.3.0",),
         "select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING', 'DELAYED')",
         300, single_pace=200, bulk_pace=1_500, stored_schedules=True, limits={"herd": 5_000},
+    ),
+    Peer(
+        "bullmq", "BullMQ, Redis", "node",
+        ("bullmq@6.7.0", "ioredis@5.11.1", "node@24.21.0"),
+        "bull:noop:wait bull:noop:active bull:noop:delayed bull:noop:prioritized"
+        " bull:hold:wait bull:hold:active",
+        8_000, store="redis", single_pace=3_000, stored_schedules=True,
+        cannot={"held": _NO_STORE, "noop_sync": _ONLY_ASYNC},
+    ),
+    Peer(
+        "asynq", "asynq, Redis", "go", ("github.com/hibiken/asynq@v0.26.0",),
+        "asynq:{default}:pending asynq:{default}:active asynq:{default}:scheduled"
+        " asynq:{default}:retry", 10_000, store="redis", processes=1, single_pace=3_000,
+        cannot={"held": _NO_STORE, "noop_sync": _GOROUTINES},
     ),
     Peer(
         "celery", "Celery, Redis", "python", ("celery[redis]==5.7.0", "gevent==26.9.0"),
