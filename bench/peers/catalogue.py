@@ -87,15 +87,16 @@ PEERS = [
     ),
     Peer(
         "river", "River", "go",
-        ("github.com/riverqueue/river@v0.51.0", "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.51.0",
+        ("github.com/riverqueue/river@v0.51.0",
+         "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.51.0",
          "github.com/jackc/pgx/v5@v5.12.0"),
         "select count(*) from river_job where state in"
         " ('available', 'pending', 'retryable', 'running', 'scheduled')",
         15_000, processes=1, single_pace=1_000, bulk_pace=30_000,
         cannot={
             "noop_sync": _GOROUTINES,
-            "recovery": "takes a job for lost an hour after its start: without heartbeats that setting has"
-            " to be longer than any job",
+            "recovery": "takes a job for lost an hour after its start: without heartbeats that"
+            " setting has to be longer than any job",
         },
     ),
     Peer(

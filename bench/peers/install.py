@@ -1,6 +1,6 @@
 """Environments for the peers, made on demand in bench/.peers and kept: a virtual environment for each in
-Python, node_modules for each in JavaScript, a module for each in Go, a folder of jars for each in Java. What
-can't be had is said, and nothing else fails for it.
+Python, node_modules for each in JavaScript, a module for each in Go, a folder of jars for each in Java.
+What can't be had is said, and nothing else fails for it.
 
 python -m bench.peers.install [name ...]
 """
