@@ -18,6 +18,13 @@ _ONLY_ASYNC = "JavaScript has no synchronous jobs"
 _GOROUTINES = "its handlers are plain functions in goroutines: see the coroutines"
 _THREADS = "its handlers are plain functions in threads: see the coroutines"
 
+# What all peers in Java need to reach PostgreSQL by its Unix socket.
+_JDBC = (
+    "org.postgresql:postgresql@42.7.14", "com.zaxxer:HikariCP@7.1.0", "org.slf4j:slf4j-nop@1.7.36",
+    "com.kohlschutter.junixsocket:junixsocket-common@2.10.1",
+    "com.kohlschutter.junixsocket:junixsocket-native-common@2.10.1",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Peer:
@@ -100,6 +107,30 @@ PEERS = [
         },
     ),
     Peer(
+        "db-scheduler", "db-scheduler", "java",
+        ("com.github.kagkarlsson:db-scheduler@16.12.0", *_JDBC),
+        "select count(*) from scheduled_tasks", 6_000, processes=1, bulk_pace=10_000,
+        cannot={"noop_sync": _THREADS},
+    ),
+    Peer(
+        "quartz", "Quartz", "java", ("org.quartz-scheduler:quartz@2.5.2", *_JDBC),
+        "select (select count(*) from qrtz_triggers) + (select count(*) from qrtz_fired_triggers)",
+        500, processes=1, single_pace=200, bulk_pace=1_000, stored_schedules=True,
+        limits={"herd": 5_000, "storage": 20_000}, cannot={"noop_sync": _THREADS},
+    ),
+    Peer(
+        "jobrunr", "JobRunr", "java",
+        ("org.jobrunr:jobrunr@8.7.0", "com.fasterxml.jackson.core:jackson-databind@2.22.4", *_JDBC),
+        "select count(*) from jobrunr_jobs where state in ('ENQUEUED', 'PROCESSING', 'SCHEDULED')",
+        1_000, processes=1, bulk_pace=5_000, stored_schedules=True,
+        limits={"herd": 20_000, "cron_minute": 100},
+        cannot={
+            "noop_sync": _THREADS,
+            "cron_second": "looks for recurring jobs every five seconds, and the free version is meant"
+            " for 100 of them",
+        },
+    ),
+    Peer(
         "pgqueuer", "pgqueuer", "python",
         ("pgqueuer[asyncpg]==1.6.0", "uvloop==0.23.0"), "select count(*) from pgqueuer", 20_000,
     ),
@@ -154,6 +185,15 @@ PEERS = [
         limits={"herd": 20_000},
         cannot={
             "held": _NO_STORE, "cron_minute": "has no schedules", "cron_second": "has no schedules",
+        },
+    ),
+    Peer(
+        "huey", "huey, Redis", "python", ("huey[redis]==3.5.4", "redis==8.1.0"),
+        "huey.redis.bench huey.schedule.bench", 3_000, store="redis", single_pace=3_000,
+        bulk_pace=3_000, limits={"herd": 20_000},
+        cannot={
+            "held": _NO_STORE, "cron_second": _MINUTES,
+            "recovery": "takes a task off its store before it runs",
         },
     ),
     Peer(

@@ -36,7 +36,8 @@ def launch(peer: Peer) -> list[str]:
     if peer.kind == "go":
         return [str(home / "adapter")]
     if peer.kind == "java":
-        return ["java", "-cp", f"{home / 'classes'}:{home / 'lib'}/*", "Adapter"]
+        path = f"{home / 'classes'}:{home / 'lib'}/*"
+        return ["java", "-cp", path, f"-Dbench.version={peer.version}", "Adapter"]
     if peer.kind == "node":
         return [str(home / "node_modules/.bin/node"), str(_beside_packages(peer))]
     python = sys.executable if peer.kind == "rota" else str(home / "bin" / "python")
