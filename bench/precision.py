@@ -39,7 +39,7 @@ loop, as many bare timers (`asyncio.sleep`) at random moments of the same second
 no-ops at half of the rate that the node had just run them at. Medians of the rounds, with the
 lowest and the highest."""
 _TITLES = {"idle": "idle", "half": "half of the load that it can take"}
-_AHEAD = 6.0  # seconds from the start of a node to the first moment
+_AHEAD = 3.0  # seconds from the start of the load to the first moment
 _BATCH = 100
 
 _STORE = """
@@ -88,10 +88,10 @@ def _use(place: Ground) -> None:
 
 
 @contextlib.contextmanager
-def _node(begin: float, seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
+def _node(seconds: float, count: int) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.precision_node", str(begin), str(seconds), str(count)],
-        stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
+        [sys.executable, "-m", "bench.precision_node", str(seconds), str(count)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1],
         env={"PATH": "/usr/bin:/bin", "ROTA_DATABASE_URL": app.settings.database_url},
     )  # fmt: skip
     try:
@@ -99,14 +99,14 @@ def _node(begin: float, seconds: float, count: int) -> Iterator[subprocess.Popen
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
-            process.wait(60)
+            process.communicate(timeout=60)
 
 
 async def _capacity(size: Size) -> float:
     """No-ops a second that a node runs while they are submitted."""
     await empty()
     async with connection() as c:
-        with _node(time.time(), 0.0, 0):
+        with _node(0.0, 0):
             await wait_alive(c, 1)
             began = time.perf_counter()
             await submit(noop, size.full)
@@ -118,22 +118,27 @@ async def _capacity(size: Size) -> float:
 async def _precision(size: Size, rate: float) -> Stats:
     """How late jobs are, by the database's clock, and as many bare timers in the node's process."""
     await empty()
-    begin = time.time() + _AHEAD
     async with connection() as c:
-        with _node(begin, size.seconds, size.jobs) as process:
-            await c.execute(_STORE, size.jobs, begin, size.seconds)
+        with _node(size.seconds, size.jobs) as process:
             await wait_alive(c, 1)
+            began = time.time()
+            begin = began + _AHEAD
+            await c.execute(_STORE, size.jobs, begin, size.seconds)
+            assert process.stdin
+            process.stdin.write(f"{begin}\n")
+            process.stdin.flush()
             load = asyncio.create_task(_load(rate, begin + size.seconds))
             while await c.fetchval(_ENDED) < size.jobs:
                 await asyncio.sleep(0.2)
             sent = await load
+            beside = sent / (begin + size.seconds - began)
             lags = [row[0] for row in await c.fetch(_LAGS)]
             process.send_signal(signal.SIGINT)
             said, _ = await asyncio.to_thread(process.communicate, None, 60)
     timers = sorted(json.loads(said.strip().splitlines()[-1]))
     return {
         **_of(lags, ""), "earliest": lags[0], **_of(timers, "timer_"), "rate": rate,
-        "beside": sent / (size.seconds + _AHEAD),
+        "beside": beside,
     }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """A node with bare timers in its own process and event loop, for `bench.precision`. Says how many
 milliseconds each timer was late, in a line of JSON, when it ends.
 
-python -m bench.precision_node BEGIN SECONDS COUNT     the first moment (epoch), how long, how many
+python -m bench.precision_node SECONDS COUNT     for how long, how many; a line of stdin says when
 """
 
 from __future__ import annotations
@@ -32,11 +32,17 @@ async def timers(begin: float, seconds: float, count: int) -> list[float]:
     return await asyncio.gather(*map(one, moments))
 
 
-async def main(begin: float, seconds: float, count: int) -> None:
-    late = asyncio.create_task(timers(begin, seconds, count))
+async def told(seconds: float, count: int) -> list[float]:
+    """The timers, once it is said when they begin; none if that is never said."""
+    begin = await asyncio.to_thread(sys.stdin.readline)
+    return await timers(float(begin), seconds, count) if begin else []
+
+
+async def main(seconds: float, count: int) -> None:
+    late = asyncio.create_task(told(seconds, count))
     await Node(app, roles=["worker", "scheduler"]).run()
     print(json.dumps(await late), flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(main(float(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(main(float(sys.argv[1]), int(sys.argv[2])))

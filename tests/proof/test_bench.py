@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench import compare, goals, load, plan, report, sections
+from bench import cluster, compare, goals, load, plan, precision, report, sections
 from bench.ground import Records
 from bench.lags import _cron_figures
 from bench.peers import common
@@ -234,6 +234,50 @@ def test_a_herd_is_to_start_in_half_the_time_of_the_best_peer_and_a_million_to_b
     accounted = next(row for goal, row in rows.items() if goal.startswith("A million"))
     assert accounted.seen == "0 missing, 1 started twice"
     assert not accounted.reached
+
+
+def test_a_rate_bends_where_more_nodes_give_less_than_half_of_their_share() -> None:
+    assert cluster.bend({1: 10.0, 2: 18.0, 4: 20.0}) == 4
+    assert cluster.bend({1: 10.0, 2: 20.0, 4: 40.0}) is None
+
+
+def test_what_a_rate_takes_follows_from_what_a_job_costs() -> None:
+    costs = cluster.Costs(store_us=20.0, submit_us=5.0, worker_us=15.0, wal_bytes=500.0)
+    assert cluster.needs(100_000, costs) == cluster.Needs(1, 5.0, 3.0, 50.0)
+    assert cluster.needs(1_000_000, costs) == cluster.Needs(10, 5.0, 30.0, 50.0)
+
+
+_ABOUT = {"date": "2026-01-01", "commit": "abc", "cores": 2, "processor": "x",
+          "settings": {"server_version": "18"}}  # fmt: skip
+
+
+def test_the_part_about_clusters_says_what_was_measured_and_what_was_computed() -> None:
+    figures = {"rate": 40_000.0, "store_cpu_us": 20.0, "worker_cpu_us": 15.0, "submit_cpu_us": 5.0,
+               "wal_bytes": 500.0}  # fmt: skip
+    nodes = {str(nodes): [figures, {**figures, "rate": 41_000.0}] for nodes in cluster.NODES}
+    text = cluster.body({"about": _ABOUT, "rounds": 2, "load": 0.1, "nodes": nodes})
+    assert "| 2 | 40,500 | 40,000 to 41,000 |" in text
+    assert "bends at 2 nodes" in text
+    assert "was not measured" in text
+    assert "| 1,000,000 | 10 | 5 | 50 | 30 |" in text
+
+
+def test_the_part_about_precision_has_jobs_beside_bare_timers() -> None:
+    figures = {"p50": 2.0, "p99": 9.0, "last": 12.0, "timer_p50": 0.5, "timer_p99": 1.0,
+               "timer_last": 2.0, "earliest": 0.3, "rate": 0.0, "beside": 0.0}  # fmt: skip
+    busy = {**figures, "p50": 4.0, "beside": 9_000.0}
+    text = precision.body(
+        {
+            "about": _ABOUT,
+            "rounds": 2,
+            "load": 0.1,
+            "idle": [figures] * 2,
+            "half": [busy, figures | {"p50": 6.0}],
+        }
+    )
+    assert "| idle | jobs of Rota | 2 (2 to 2) | 9 (9 to 9) | 12 (12 to 12) |" in text
+    assert "4,500 jobs/s | jobs of Rota | 5 (4 to 6)" in text
+    assert "The earliest start was 0.3 ms after its moment" in text
 
 
 def test_every_peer_has_an_adapter_that_says_how_it_was_tuned() -> None:
