@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators quorums dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
+.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-precision bench-cluster bench-engine profile chaos simulate mutants takeover coordinators quorums dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -20,7 +20,8 @@ help:
 	@echo "make proof   run the long tests: kills, faults, simulation, browser, measurements"
 	@echo "make test-postgres  the suites that exercise SQL, on PostgreSQL 14 to 18; VERSIONS='14 18'"
 	@echo "make check   lint, formatting, types, import rules"
-	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
+	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers', '--plan'"
+	@echo "make bench-precision  jobs at random moments beside bare timers; make bench-cluster  1, 2 and 4 nodes"
 	@echo "make bench-workflows  workflows and durable functions beside theirs; ARGS='--quick', '--only'"
 	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
 	@echo "make profile  where the time of a job goes, into docs/performance.md"
@@ -85,6 +86,12 @@ bench: $(VENV)/installed $(VENV)/peers
 
 bench-workflows: $(VENV)/installed $(VENV)/peers
 	@$(BIN)/python -m bench.workflows $(ARGS)
+
+bench-precision: $(VENV)/installed
+	@$(BIN)/python -m bench.precision $(ARGS)
+
+bench-cluster: $(VENV)/installed
+	@$(BIN)/python -m bench.cluster $(ARGS)
 
 bench-engine: $(VENV)/installed
 	@$(BIN)/python -m bench.run $(ARGS)
@@ -399,7 +406,8 @@ $(VENV)/kafka/tried: proof/kafka/pom.xml | $(BIN)/python
 		rm -f $(VENV)/kafka/*.jar; echo "No Kafka to be had: its tests will be skipped"; }
 	@touch $@
 
-# Some peers need Redis, others Node.js with npm. Tried once; without them make bench leaves those out.
+# Some peers need Redis, others Node.js with npm, Go, or Java with Maven. Redis and Node.js are tried once; without
+# what it needs make bench leaves a peer out, and says why.
 $(VENV)/peers: | $(BIN)/python
 	@has() { case $$1 in npm) command -v npm && command -v node ;; \
 		redis-server) command -v redis-server ;; esac >/dev/null 2>&1; }; \

@@ -33,7 +33,7 @@ import asyncpg
 from bench import workloads
 from bench.ground import Arena, Trouble, ground
 from bench.peers.catalogue import BY_NAME
-from bench.peers.install import interpreter
+from bench.peers.install import launch
 from bench.sizes import Size, Stats
 
 ROOT = Path(__file__).parent.parent
@@ -95,7 +95,7 @@ class _Elsewhere(Arena):
 
     def _program(self, command: str, wish: dict[str, Any]) -> list[str]:
         program = self.tree / "bench" / "peers" / "rota" / "adapter.py"
-        return [*interpreter(self.peer), str(program), command, json.dumps(wish)]
+        return [*launch(self.peer)[:1], str(program), command, json.dumps(wish)]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,11 @@ async def noop() -> None:
 
 
 @app.task
+async def punctual() -> None:
+    pass
+
+
+@app.task
 def plain() -> None:
     pass
 

@@ -19,7 +19,7 @@ from rota.store.work import LOWEST_RANK, NIL
 CLAIM = 500
 
 
-async def raw_claim_and_finish(count: int) -> float:
+async def raw_claim_and_finish(count: int, batch: int = CLAIM) -> float:
     """Jobs a second of a bare loop: the same SQL, one connection, nothing run in between."""
     await empty()
     await submit(noop, count)
@@ -30,7 +30,7 @@ async def raw_claim_and_finish(count: int) -> float:
         began = time.perf_counter()
         while done < count:
             rows = await c.fetch(
-                queries["claim"], me, ["default/default"], [rank], [last], [CLAIM], ["noop"]
+                queries["claim"], me, ["default/default"], [rank], [last], [batch], ["noop"]
             )
             rank, last = rows[-1]["rank"], rows[-1]["id"]
             done += await _raw_finish(c, queries, me, rows)

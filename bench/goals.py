@@ -39,7 +39,8 @@ def judge(middle: Middle, peers: list[str]) -> list[Judged]:
         _rate(middle, "graphile-worker", 1.0),
         _rate(middle, "pgqueuer", 2.5),
         _rate_of_best(middle, ["celery", "dramatiq", "procrastinate"], 8.0),
-        _lag(middle, peers, "herd", "p99", "Lag p99 of 100,000 due within one second"),
+        _lag(middle, peers, "herd", "p99", "Lag p99 of 100,000 due within one second", part=0.5),
+        _accounted(middle),
         _lag(middle, stored, "pick_up", "p50", "Idle pick-up p50", "PostgreSQL peer", _DISK),
         _lag(middle, stored, "pick_up", "p99", "Idle pick-up p99", "PostgreSQL peer", _DISK),
         _of_own(middle, "held", "noop_async", 0.8, "With a transaction held open, of without"),
@@ -71,7 +72,7 @@ def _rate_of_best(middle: Middle, peers: list[str], least: float) -> Judged | No
 
 def _lag(
     middle: Middle, peers: list[str], workload: str, key: str, what: str, whose: str = "peer",
-    reason: str = "",
+    reason: str = "", part: float = 1.0,
 ) -> Judged | None:  # fmt: skip
     ours = middle(workload, "rota", key)
     others = [peer for peer in peers if peer != "rota"]
@@ -80,8 +81,18 @@ def _lag(
         return None
     best = min(theirs, key=lambda peer: theirs[peer])
     seen = f"{ours:,.1f} ms; {best} {theirs[best]:,.1f} ms"
-    goal = f"{what}: at most the best {whose}'s"
-    return Judged(goal, seen, ours <= theirs[best], reason)
+    shown = "" if part == 1 else f"{part:g} of "
+    goal = f"{what}: at most {shown}the best {whose}'s"
+    return Judged(goal, seen, ours <= theirs[best] * part, reason)
+
+
+def _accounted(middle: Middle) -> Judged | None:
+    missing, twice = (middle("million", "rota", key) for key in ("unaccounted", "twice"))
+    if missing is None or twice is None:
+        return None
+    goal = "A million due within one second: each started once and is in the history as succeeded"
+    seen = f"{missing:,.0f} missing, {twice:,.0f} started twice"
+    return Judged(goal, seen, not missing and not twice, "see the table below")
 
 
 def _of_own(middle: Middle, workload: str, base: str, least: float, what: str) -> Judged | None:

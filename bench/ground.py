@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -29,7 +30,7 @@ import asyncpg
 import psutil
 
 from bench.peers.catalogue import Peer
-from bench.peers.install import folder, interpreter, program, redis
+from bench.peers.install import folder, launch, redis
 from rota.store.embedded import open_embedded
 
 _RECORD = struct.Struct("<Id")
@@ -133,11 +134,7 @@ class Records:
                 file.seek(self._at.get(path, 0))
                 while chunk := file.read(_RECORD.size * 8192):
                     whole = len(chunk) - len(chunk) % _RECORD.size
-                    found = [
-                        (number - 1, moment)
-                        for number, moment in _RECORD.iter_unpack(chunk[:whole])
-                        if number
-                    ]
+                    found = _until_empty(chunk[:whole])
                     self.seen.extend(found)
                     self._at[path] = self._at.get(path, 0) + len(found) * _RECORD.size
                     if len(found) * _RECORD.size < whole or whole < len(chunk):
@@ -157,6 +154,12 @@ class Records:
 
     def twice(self) -> int:
         return sum(count - 1 for count in Counter(number for number, _ in self.seen).values())
+
+
+def _until_empty(chunk: bytes) -> list[tuple[int, float]]:
+    """The records before the first that isn't written yet: of two threads the second may be quicker."""
+    written = itertools.takewhile(lambda record: record[0], _RECORD.iter_unpack(chunk))
+    return [(number - 1, moment) for number, moment in written]
 
 
 @dataclass
@@ -264,7 +267,7 @@ class Arena:
         return self.ground.folder if self.peer.kind == "rota" else folder(self.peer)
 
     def _program(self, command: str, wish: dict[str, Any]) -> list[str]:
-        return [*interpreter(self.peer), str(program(self.peer)), command, json.dumps(wish)]
+        return [*launch(self.peer), command, json.dumps(wish)]
 
     def _environment(self, database: str | None) -> dict[str, str]:
         url = self.ground.url_of(database or self.database)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -13,6 +14,20 @@ def kept(heading: str, docs: Path = DOCS) -> str:
     text = page.read_text() if page.exists() else ""
     begin, end = _place(text, heading)
     return text[begin:end]
+
+
+def replace_rest(text: str, mine: Callable[[str], bool], docs: Path = DOCS) -> None:
+    """Write the page's head and the parts whose headings are its own; the others stay behind them."""
+    page = docs / "benchmarks.md"
+    before = page.read_text() if page.exists() else ""
+    others = [kept(heading, docs) for heading in headings(before) if not mine(heading)]
+    parts = [text.rstrip(), *(part.strip() for part in others)]
+    page.write_text("\n\n".join(part for part in parts if part) + "\n")
+
+
+def headings(text: str) -> list[str]:
+    """The headings of the parts of a page."""
+    return [line for line in text.splitlines() if line.startswith("## ")]
 
 
 def put(heading: str, body: str, docs: Path = DOCS) -> None:

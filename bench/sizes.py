@@ -25,9 +25,10 @@ class Size:
     held_jobs: int = 1_000
     stored: int = 100_000
     growth: tuple[int, ...] = (10_000, 10_000_000)
+    million: int = 1_000_000
 
 
-QUICK = Size(0.3, 20, 2_000, 30.0, 100, 50, 3, 100, 5_000, (1_000, 100_000))
+QUICK = Size(0.3, 20, 2_000, 30.0, 100, 50, 3, 100, 5_000, (1_000, 100_000), 10_000)
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,4 @@ class Workload:
     headline: str  # the figure that the table and the plot show
     higher_is_better: bool = True
     tier: str = "core"  # core: always; full: with --full; growth: with --growth
+    alone: bool = False  # measured of Rota alone

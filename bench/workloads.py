@@ -18,7 +18,7 @@ from typing import Any
 import asyncpg
 
 from bench.ground import Arena, Trouble, wait_until
-from bench.lags import cron_minute, cron_second, herd, pick_up
+from bench.lags import cron_minute, cron_second, herd, million, pick_up
 from bench.sizes import WARM, Size, Stats, Workload
 
 # -- throughput
@@ -232,6 +232,9 @@ WORKLOADS = [
     Workload("pick_up", "Pick-up on idle workers, p99", pick_up, "ms", "p99", False),
     Workload("herd", "100,000 due within one second, lag p99", herd, "ms", "p99", False, "full"),
     Workload(
+        "million", "A million due within one second", million, "ms", "last", False, "full", alone=True,
+    ),
+    Workload(
         "cron_minute", "10,000 schedules of every minute, last start", cron_minute, "ms", "last",
         False, "full",
     ),
@@ -249,7 +252,7 @@ WORKLOADS = [
     ),
     Workload(
         "growth", "No-ops beside 10 million stored, of those beside 10 thousand", growth, "", "ratio",
-        True, "growth",
+        True, "growth", alone=True,
     ),
 ]  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Rota and its peers behind one small protocol, so that all of them are measured by the same hands.
 
-An adapter is a program, `<folder>/adapter.py` or `adapter.mjs`, that is started in the peer's own
-environment as `adapter COMMAND JSON` and prints one line of JSON at its end:
+An adapter is a program, `<folder>/adapter.py`, `.mjs`, `.go` or `.java`, that is started in the peer's
+own environment as `adapter COMMAND JSON` and prints one line of JSON at its end:
 
     setup                                          make the tables; says the version
     submit    count, first, how, task, due, spread   jobs number first.. : how "bulk" or "single";

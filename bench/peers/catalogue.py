@@ -15,6 +15,15 @@ HERE = Path(__file__).parent
 _NO_STORE = "keeps nothing in PostgreSQL"
 _MINUTES = "its cron knows minutes only"
 _ONLY_ASYNC = "JavaScript has no synchronous jobs"
+_GOROUTINES = "its handlers are plain functions in goroutines: see the coroutines"
+_THREADS = "its handlers are plain functions in threads: see the coroutines"
+
+# What all peers in Java need to reach PostgreSQL by its Unix socket.
+_JDBC = (
+    "org.postgresql:postgresql@42.7.14", "com.zaxxer:HikariCP@7.1.0", "org.slf4j:slf4j-nop@1.7.36",
+    "com.kohlschutter.junixsocket:junixsocket-common@2.10.1",
+    "com.kohlschutter.junixsocket:junixsocket-native-common@2.10.1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class Peer:
 
     name: str
     title: str
-    kind: Literal["rota", "python", "node"]
+    kind: Literal["rota", "python", "node", "go", "java"]
     packages: tuple[str, ...]
     left: str
     pace: int
@@ -46,19 +55,20 @@ class Peer:
 
     @property
     def adapter(self) -> Path:
-        ending = "mjs" if self.kind == "node" else "py"
+        ending = {"node": "mjs", "go": "go", "java": "java"}.get(self.kind, "py")
         return HERE / self.name / f"{self.program}.{ending}"
 
     @property
     def version(self) -> str:
-        return self.packages[0].rpartition("=")[2].rpartition("@")[2] if self.packages else ""
+        last = self.packages[0] if self.packages else ""
+        return last.rpartition("=")[2].rpartition("@")[2].lstrip("v")
 
     def tuning(self) -> str:
         """What its adapter says at its top."""
         text = self.adapter.read_text()
-        if self.kind == "node":
-            lines = (line[2:].strip() for line in text.splitlines() if line.startswith("//"))
-            return " ".join(lines)
+        if self.kind in {"node", "go", "java"}:
+            head = text[: text.index("\n\n")]
+            return " ".join(line[2:].strip() for line in head.splitlines())
         return " ".join((ast.get_docstring(ast.parse(text)) or "").split())
 
 
@@ -81,6 +91,44 @@ PEERS = [
         "select count(*) from pgboss.job where state < 'completed'", 30_000, single_pace=1_000,
         stored_schedules=True,
         cannot={"noop_sync": _ONLY_ASYNC, "cron_second": _MINUTES},
+    ),
+    Peer(
+        "river", "River", "go",
+        ("github.com/riverqueue/river@v0.51.0",
+         "github.com/riverqueue/river/riverdriver/riverpgxv5@v0.51.0",
+         "github.com/jackc/pgx/v5@v5.12.0"),
+        "select count(*) from river_job where state in"
+        " ('available', 'pending', 'retryable', 'running', 'scheduled')",
+        15_000, processes=1, single_pace=1_000, bulk_pace=30_000,
+        cannot={
+            "noop_sync": _GOROUTINES,
+            "recovery": "takes a job for lost an hour after its start: without heartbeats that"
+            " setting has to be longer than any job",
+        },
+    ),
+    Peer(
+        "db-scheduler", "db-scheduler", "java",
+        ("com.github.kagkarlsson:db-scheduler@16.12.0", *_JDBC),
+        "select count(*) from scheduled_tasks", 6_000, processes=1, bulk_pace=10_000,
+        cannot={"noop_sync": _THREADS},
+    ),
+    Peer(
+        "quartz", "Quartz", "java", ("org.quartz-scheduler:quartz@2.5.2", *_JDBC),
+        "select (select count(*) from qrtz_triggers) + (select count(*) from qrtz_fired_triggers)",
+        500, processes=1, single_pace=200, bulk_pace=1_000, stored_schedules=True,
+        limits={"herd": 5_000, "storage": 20_000}, cannot={"noop_sync": _THREADS},
+    ),
+    Peer(
+        "jobrunr", "JobRunr", "java",
+        ("org.jobrunr:jobrunr@8.7.0", "com.fasterxml.jackson.core:jackson-databind@2.22.4", *_JDBC),
+        "select count(*) from jobrunr_jobs where state in ('ENQUEUED', 'PROCESSING', 'SCHEDULED')",
+        1_000, processes=1, bulk_pace=5_000, stored_schedules=True,
+        limits={"herd": 20_000, "cron_minute": 100},
+        cannot={
+            "noop_sync": _THREADS,
+            "cron_second": "looks for recurring jobs every five seconds, and the free version is meant"
+            " for 100 of them",
+        },
     ),
     Peer(
         "pgqueuer", "pgqueuer", "python",
@@ -113,6 +161,20 @@ PEERS = [
         300, single_pace=200, bulk_pace=1_500, stored_schedules=True, limits={"herd": 5_000},
     ),
     Peer(
+        "bullmq", "BullMQ, Redis", "node",
+        ("bullmq@6.7.0", "ioredis@5.11.1", "node@24.21.0"),
+        "bull:noop:wait bull:noop:active bull:noop:delayed bull:noop:prioritized"
+        " bull:hold:wait bull:hold:active",
+        8_000, store="redis", single_pace=3_000, stored_schedules=True,
+        cannot={"held": _NO_STORE, "noop_sync": _ONLY_ASYNC},
+    ),
+    Peer(
+        "asynq", "asynq, Redis", "go", ("github.com/hibiken/asynq@v0.26.0",),
+        "asynq:{default}:pending asynq:{default}:active asynq:{default}:scheduled"
+        " asynq:{default}:retry", 10_000, store="redis", processes=1, single_pace=3_000,
+        cannot={"held": _NO_STORE, "noop_sync": _GOROUTINES},
+    ),
+    Peer(
         "celery", "Celery, Redis", "python", ("celery[redis]==5.7.0", "gevent==26.9.0"),
         "celery unacked", 2_000, store="redis", processes=1, single_pace=1_500, bulk_pace=1_500,
         limits={"herd": 20_000}, cannot={"held": _NO_STORE},
@@ -123,6 +185,15 @@ PEERS = [
         limits={"herd": 20_000},
         cannot={
             "held": _NO_STORE, "cron_minute": "has no schedules", "cron_second": "has no schedules",
+        },
+    ),
+    Peer(
+        "huey", "huey, Redis", "python", ("huey[redis]==3.5.4", "redis==8.1.0"),
+        "huey.redis.bench huey.schedule.bench", 3_000, store="redis", single_pace=3_000,
+        bulk_pace=3_000, limits={"herd": 20_000},
+        cannot={
+            "held": _NO_STORE, "cron_second": _MINUTES,
+            "recovery": "takes a task off its store before it runs",
         },
     ),
     Peer(

@@ -1,5 +1,6 @@
 """Environments for the peers, made on demand in bench/.peers and kept: a virtual environment for each in
-Python, node_modules for each in JavaScript. What can't be had is said, and nothing else fails for it.
+Python, node_modules for each in JavaScript, a module for each in Go, a folder of jars for each in Java.
+What can't be had is said, and nothing else fails for it.
 
 python -m bench.peers.install [name ...]
 """
@@ -29,17 +30,22 @@ def folder(peer: Peer) -> Path:
     return ROOT / peer.name
 
 
-def interpreter(peer: Peer) -> list[str]:
-    """What its adapter is run with."""
-    if peer.kind == "rota":
-        return [sys.executable]
-    return [str(folder(peer) / ("node_modules/.bin/node" if peer.kind == "node" else "bin/python"))]
+def launch(peer: Peer) -> list[str]:
+    """The first words of the command that runs its adapter."""
+    home = folder(peer)
+    if peer.kind == "go":
+        return [str(home / "adapter")]
+    if peer.kind == "java":
+        path = f"{home / 'classes'}:{home / 'lib'}/*"
+        return ["java", "-cp", path, f"-Dbench.version={peer.version}", "Adapter"]
+    if peer.kind == "node":
+        return [str(home / "node_modules/.bin/node"), str(_beside_packages(peer))]
+    python = sys.executable if peer.kind == "rota" else str(home / "bin" / "python")
+    return [python, str(peer.adapter)]
 
 
-def program(peer: Peer) -> Path:
-    """Its adapter. Node.js looks for packages beside the program, so that it is copied there."""
-    if peer.kind != "node":
-        return peer.adapter
+def _beside_packages(peer: Peer) -> Path:
+    """Its adapter's copy: Node.js looks for packages beside the program."""
     shutil.copy(peer.adapter.parents[1] / "common.mjs", ROOT / "common.mjs")
     return Path(shutil.copy(peer.adapter, folder(peer) / "adapter.mjs"))
 
@@ -53,14 +59,13 @@ def ensure(peer: Peer) -> None:
     wanted = "\n".join(peer.packages) + "\n"
     mark = folder(peer) / "installed.txt"
     if mark.exists() and mark.read_text() == wanted:
+        _compile(peer)
         return
     print(f"installing {peer.title} ({', '.join(peer.packages)}) …", file=sys.stderr, flush=True)
     shutil.rmtree(folder(peer), ignore_errors=True)
     folder(peer).mkdir(parents=True)
-    if peer.kind == "node":
-        _install_node(peer)
-    else:
-        _install_python(peer)
+    _INSTALLERS[peer.kind](peer)
+    _compile(peer)
     mark.write_text(wanted)
 
 
@@ -78,6 +83,74 @@ def _install_python(peer: Peer) -> None:
     # By the pip that is here: setting up one in each environment takes longer than all the rest.
     pip = [sys.executable, "-m", "pip", "--python", str(folder(peer) / "bin" / "python"), "install"]
     _run([*pip, "--quiet", "--disable-pip-version-check", *peer.packages], peer)
+
+
+def _install_go(peer: Peer) -> None:
+    if shutil.which("go") is None:
+        raise Missing("there is no Go here (Debian: apt-get install golang)")
+    _copy_sources(peer)
+    _run(["go", "mod", "init", "adapter"], peer)
+    _run(["go", "get", *peer.packages], peer)
+    _run(["go", "mod", "tidy"], peer)
+
+
+_POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>bench</groupId><artifactId>{name}</artifactId><version>1</version>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+
+
+def _install_java(peer: Peer) -> None:
+    if shutil.which("mvn") is None or shutil.which("javac") is None:
+        raise Missing(
+            "there is no Java compiler with Maven here (Debian: apt-get install default-jdk maven)"
+        )
+    dependencies = []
+    for package in peer.packages:
+        group, artifact, version = package.replace("@", ":").split(":")
+        dependencies.append(
+            f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+            f"<version>{version}</version></dependency>"
+        )
+    pom = _POM.format(name=peer.name, dependencies="\n".join(dependencies))
+    (folder(peer) / "pom.xml").write_text(pom)
+    _run(
+        ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=lib",
+         "-DincludeScope=runtime"], peer,
+    )  # fmt: skip
+
+
+_INSTALLERS = {
+    "node": _install_node, "python": _install_python, "go": _install_go, "java": _install_java,
+}  # fmt: skip
+
+
+def _copy_sources(peer: Peer) -> None:
+    """The adapter and what those of its language share, beside its packages."""
+    for source in _sources(peer):
+        shutil.copy(source, folder(peer) / source.name)
+
+
+def _sources(peer: Peer) -> list[Path]:
+    return [peer.adapter, peer.adapter.parents[1] / f"common{peer.adapter.suffix}"]
+
+
+def _compile(peer: Peer) -> None:
+    """Build an adapter in Go or Java, unless that was done since its sources were changed."""
+    if peer.kind not in {"go", "java"}:
+        return
+    made = folder(peer) / ("adapter" if peer.kind == "go" else "classes/Adapter.class")
+    if made.exists() and made.stat().st_mtime > max(s.stat().st_mtime for s in _sources(peer)):
+        return
+    _copy_sources(peer)
+    if peer.kind == "go":
+        _run(["go", "build", "-o", "adapter", "."], peer)
+    else:
+        _run(["javac", "-cp", "lib/*", "-d", "classes", "common.java", "adapter.java"], peer)
 
 
 def _find_python(least: tuple[int, int]) -> str:
