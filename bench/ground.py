@@ -66,10 +66,10 @@ class Ground:
 
         return asyncio.run(run())
 
-    def servercpu_of(self) -> float:
+    def server_cpu(self) -> float:
         return cpu_of(self.postmaster)
 
-    def rediscpu_of(self) -> float:
+    def redis_cpu(self) -> float:
         return cpu_of(self.redis_process) if self.redis_process else 0.0
 
 
@@ -304,7 +304,7 @@ class Arena:
             capture_output=True, text=True, check=True,
         ).stdout.strip()  # fmt: skip
 
-    def workercpu_of(self) -> float:
+    def worker_cpu(self) -> float:
         return sum(cpu_of(process.pid) for process in self._workers)
 
     def worker_memory(self) -> float:
@@ -318,9 +318,9 @@ class Arena:
                         total += each.memory_full_info().pss
         return total / 1e6
 
-    def storecpu_of(self) -> float:
-        redis_too = self.ground.rediscpu_of() if self.peer.store == "redis" else 0.0
-        return self.ground.servercpu_of() + redis_too
+    def store_cpu(self) -> float:
+        redis_too = self.ground.redis_cpu() if self.peer.store == "redis" else 0.0
+        return self.ground.server_cpu() + redis_too
 
 
 def _end(process: subprocess.Popen[str]) -> None:
