@@ -254,7 +254,7 @@ overlap_in_memory = Mutant(
     name="overlap not asked of the database",
     sql=in_function(
         "begin_scheduled",
-        ("(plan.overlap <> 1 or plan.max_running is not null)", "plan.max_running > 1"),
+        ("s.overlap = 1 and s.max_running is null", "coalesce(s.max_running, 1) <= 1"),
     ),
 )
 
@@ -301,6 +301,16 @@ def _look_then_begin(patches: Patches) -> None:
 
 overlap_unlocked = Mutant(
     name="overlap looked at in one transaction, begun in another", patch=_look_then_begin
+)
+entered_together = Mutant(
+    name="jobs that begin together don't count each other",
+    sql=in_function(
+        "begin_scheduled",
+        (
+            "row_number() over (partition by j.schedule_id, j.free or j.inside or j.deleted order by j.place)",
+            "1",
+        ),
+    ),
 )
 skip_unrecorded = Mutant(
     name="a skip isn't written into the ledger",

@@ -117,7 +117,7 @@ large_result_succeeds = Mutant(
 )
 place_is_free = Mutant(
     name="a place is free while the run goes on",
-    sql=in_function("holds_place", ("r.id = job and r.state = {run.running}", "false")),
+    sql=in_function("left_places", ("r.id = g.job_id and r.state = {run.running}", "false")),
     moves=_MOVES,
 )
 

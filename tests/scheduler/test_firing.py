@@ -236,6 +236,56 @@ async def fire(hot: Any) -> None:
         pass
 
 
+OVERLAPS: dict[str, dict[str, Any]] = {
+    "allowed": {"overlap": "allow"},
+    "two": {"overlap": "allow", "max_running": 2},
+    "skipping": {"overlap": "skip"},
+    "skipping-two": {"overlap": "skip", "max_running": 2},
+    "queued": {"overlap": "queue", "max_queued": 1},
+    "queued-two": {"overlap": "queue", "max_running": 2, "max_queued": 2, "drop": "oldest"},
+    "killing": {"overlap": "kill"},
+}
+
+
+async def test_jobs_that_begin_together_are_told_what_they_would_be_told_one_after_the_other(
+    app: App, sandbox: Any, hot: Any
+) -> None:
+    """Several of each schedule, beside those that run, wait and have ended."""
+    for name, overlap in OVERLAPS.items():
+        for how in ("together", "apart"):
+            options = {"overlap": overlap["overlap"], **overlap}
+            await app.schedule(f"{name}-{how}", "tell", every="1m", catch_up=All(), **options)
+    store, node = WorkStore(hot), uuid4()
+    names = {schedule.id: schedule.name for schedule in await app.schedules.list()}
+    told: dict[str, list[str]] = {name: [] for name in names.values()}
+    for late in (1, 3, 2):
+        await sandbox.advance(minutes=late)
+        await fire(hot)
+        rows = await store.claim(node, [LaneClaim("default/default", 1_000)], ["tell"])
+        calls: list[list[Any]] = [[]]
+        for row in rows:
+            if names[row["schedule_id"]].endswith("together"):
+                calls[0].append(row)
+            else:
+                calls.append([row])
+        verdicts: dict[Any, str] = {}
+        for call in calls:
+            asked = [row["id"] for row in call], [row["token"] for row in call]
+            verdicts.update(await store.begin_scheduled(node, *asked))
+        for row in rows:
+            told[names[row["schedule_id"]]].append(verdicts.get(row["id"], "no answer"))
+        # The first that has started ends, so that there is a place for what comes next.
+        first = {row["schedule_id"]: row for row in reversed(rows) if verdicts.get(row["id"]) == "start"}
+        ended = [Succeeded(row["id"], row["token"], 0.0, 0.0) for row in first.values()]
+        await store.finish_succeeded(node, ended, 0.0)
+    for name in OVERLAPS:
+        assert told[f"{name}-together"] == told[f"{name}-apart"], name
+        assert await ledger(app, f"{name}-together") == await ledger(app, f"{name}-apart"), name
+    assert told["allowed-apart"] == ["start"] * 6
+    assert "skip" in told["skipping-together"]
+    assert "wait" in told["queued-together"]
+
+
 async def periods(sandbox: Any, hot: Any, count: int) -> list[str]:
     """The verdicts on the jobs of so many periods, none of which ever ends."""
     verdicts: list[str] = []

@@ -238,9 +238,12 @@ async def test_a_janitor_folds_samples_and_forgets(app: App):
 
 
 async def test_buckets_are_the_same_in_sql_and_in_python(app: App):
-    values = [0.0, -1.0, 0.001, 0.0010001, 0.0014, 0.5, 1.0, 59.9, 86_400.0, 1e9]
-    values += [bound * factor for bound in histogram.BOUNDS for factor in (0.999, 1.001)]
-    rows = await query(app, "select {}.bucket(v) from unnest($1::float8[]) as v", values)
+    values = [0.0, -1.0, 0.001, 0.001001, 0.0014, 0.5, 1.0, 59.9, 86_400.0, 1e9]
+    # As PostgreSQL has them, in whole microseconds: also those next to each bound, and those on it.
+    near = [int(round(bound * 1e6, 3)) + step for bound in histogram.BOUNDS for step in (0, 1)]
+    values += [microseconds / 1e6 for microseconds in near]
+    given = [timedelta(seconds=value) for value in values]
+    rows = await query(app, "select {}.bucket(v) from unnest($1::interval[]) as v", given)
     assert [row[0] for row in rows] == [histogram.bucket(value) for value in values]
 
 

@@ -1,8 +1,7 @@
 -- The bucket of a duration: 0 up to a millisecond; then each is wider than the one before by the square root of two, 53
--- of them, up to about a day. The same as bucket bounds in core/histogram.py.
-create or replace function rota.bucket(seconds double precision) returns smallint language sql immutable parallel safe as $$
-    select case when seconds <= 0.001 then 0  -- as the rest would say, without its logarithm
-                else least(greatest(ceil(2.0 / ln(2.0::float8) * ln(greatest(seconds, 1e-9) * 1000.0)), 0), 54) end::smallint
+-- of them, up to about a day. The same as bucket bounds in core/histogram.py, from which they come.
+create or replace function rota.bucket(took interval) returns smallint language sql immutable parallel safe as $$
+    select width_bucket(took, {{buckets}})::smallint
 $$;
 
 -- Adds up counts by bucket. Arrays may have different lengths.
@@ -21,20 +20,25 @@ $$;
 
 -- One row for each task of what a statement has ended. Only of runs: what never started, or was cancelled, isn't one.
 -- Runs are counted by the buckets of their duration and lag together, in one pass: in most statements these are a few pairs.
--- All jobs have left their queue, which matters where it is counted. date_part() and not extract(), which returns numeric.
+-- All jobs have left their queue, which matters where it is counted.
 create or replace function rota.tally_runs() returns trigger language plpgsql as $$
 declare
     flows bigint;
+    counted boolean;
+    wanted boolean;
     -- An undo of a bulk action: they were counted when they ended.
     restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
-    if exists (select from rota.queue as q where q.intake is not null) then
+    select exists (select from rota.queue as q where q.intake is not null),
+           tg_table_name = 'past' and exists (select from rota.sink as s where s.wants <> '{}')
+    into counted, wanted;
+    if counted then
         with {{tally ended: counted = not restoring}}
         select f.flows into flows from flowed as f;
     else
         {{runs ended: counted = not restoring}};
     end if;
-    if tg_table_name = 'past' and exists (select from rota.sink as s where s.wants <> '{}') then
+    if wanted then
         {{tell ended}};
     end if;
     return null;

@@ -80,20 +80,21 @@ returning p.id;
 -- the moments themselves are the database's: $8 is its time as the node last heard it, carried on to
 -- the moment of sending; null: the statement's own time. $8 is a lower bound, and may be lower than the one by
 -- which the job was started; the statement's time is an upper bound. A start that is early by the one and late
--- by the other is taken for punctual.
+-- by the other is taken for punctual. Moments are reckoned in seconds, once for all jobs but for a sum: an interval
+-- costs five times as much.
 with gone as (
     delete from rota.present as p
     where p.id = any($2::uuid[])
       and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
-    returning p.*, width_bucket(p.id, $2::uuid[]) as place
+    returning {{columns moved}}, token, node, progress, width_bucket(p.id, $2::uuid[]) as place
+), moment as (
+    select date_part('epoch', coalesce($8::timestamptz, rota.now())) as heard, date_part('epoch', rota.now()) as now
 ), ended as (
-    select *, coalesce($8::timestamptz, rota.now()) - ($7::float8[])[place] * interval '1 second' as ended,
-           ($6::float8[])[place] as ran
-    from gone
+    select *, ($6::float8[])[place] as ran, ($7::float8[])[place] as ago from gone
 ), kept as (
-    {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended;
-        started_at = greatest(ended - ran * interval '1 second',
-            least(due_at, rota.now() - (ran + ($7::float8[])[place]) * interval '1 second'));
+    {{insert rota.past, ended: state = {state.succeeded}; finished_at = to_timestamp((select heard from moment) - ago);
+        started_at = greatest(to_timestamp((select heard from moment) - ago - ran),
+            least(due_at, to_timestamp((select now from moment) - ago - ran)));
         result = ($4::json[])[place]; error = ($5::json[])[place]}}
     from ended
     returning 1
@@ -114,15 +115,15 @@ with gone as (
         select q.history from rota.queue as q
         where q.namespace = l.namespace and q.name = rota.queue_of(l.lane) and q.history is not null offset 0) as q
 ), moment as (
-    select *, coalesce($8::timestamptz, rota.now()) - ($7::float8[])[place] * interval '1 second' as ended,
-           ($6::float8[])[place] as ran
-    from gone
+    select date_part('epoch', coalesce($8::timestamptz, rota.now())) as heard, date_part('epoch', rota.now()) as now
 ), ended as materialized (
-    select m.*, rota.keeps_success(o.history, m.id, m.attempts is not null or ($5::json[])[m.place] is not null,
-                                   coalesce(m.run_id, m.schedule_id) is not null) as keeps,
-           greatest(m.ended - m.ran * interval '1 second',
-                    least(m.due_at, rota.now() - (m.ran + ($7::float8[])[m.place]) * interval '1 second')) as began
-    from moment as m left join mode as o on o.lane = m.lane
+    select g.*, rota.keeps_success(o.history, g.id, g.attempts is not null or ($5::json[])[g.place] is not null,
+                                   coalesce(g.run_id, g.schedule_id) is not null) as keeps,
+           to_timestamp((select heard from moment) - ($7::float8[])[g.place]) as ended,
+           greatest(to_timestamp((select heard from moment) - ($7::float8[])[g.place] - ($6::float8[])[g.place]),
+                    least(g.due_at, to_timestamp((select now from moment) - ($7::float8[])[g.place] - ($6::float8[])[g.place])))
+               as began
+    from gone as g left join mode as o on o.lane = g.lane
 ), kept as (
     {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended; started_at = began;
         result = ($4::json[])[place]; error = ($5::json[])[place]}}
