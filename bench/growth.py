@@ -63,7 +63,7 @@ class Row(NamedTuple):
 
     @property
     def pages(self) -> tuple[float, float]:
-        """Of a call of a statement, or of a row that it returns where it returns many; else of a look."""
+        """Of a call of a statement, or of a row of it where there are many; else of a look."""
         if self.probe.kind != "statement":
             return self.small.pages, self.large.pages
         each = (self.small.per(self.small.calls)[0], self.large.per(self.large.calls)[0])
@@ -158,8 +158,8 @@ def table(rows: list[Row], kind: str) -> list[str]:
         (small, large), (soon, late) = row.pages, row.milliseconds
         name = row.probe.name.replace("|", "\\|")
         lines.append(
-            f"| `{name}` | {_short(small)} | {_short(large)} | {row.ratio:.2f} | {_short(soon)} | {_short(late)} | "
-            f"{_remark(row)} |"
+            f"| `{name}` | {_short(small)} | {_short(large)} | {row.ratio:.2f} | {_short(soon)} "
+            f"| {_short(late)} | {_remark(row)} |"
         )
     return lines
 
@@ -178,12 +178,13 @@ def _short(value: float) -> str:
 
 def body(rows: list[Row], sizes: list[Stored]) -> str:
     lines = [
-        f"Written by `python -m bench.growth --publish` on {datetime.now(UTC):%Y-%m-%d}. Two sizes, in one database:",
-        "", f"- {sizes[0]};", f"- {sizes[1]}.", "",
-        "Pages are what PostgreSQL read of its cache, its files and temporary files, as `pg_stat_statements` counts them, for a",
-        f"call or a look. They must be at most {MOST_RATIO} times as many, or {FEW_PAGES:g} more: an index that is ten times as large",
-        "is sometimes one level deeper. What may grow has its reason and its bound beside it. Milliseconds are shown for",
-        "their size only.", "",
+        f"Written by `python -m bench.growth --publish` on {datetime.now(UTC):%Y-%m-%d}.",
+        "Two sizes, in one database:", "", f"- {sizes[0]};", f"- {sizes[1]}.", "",
+        "Pages are what PostgreSQL read of its cache, its files and temporary files, as",
+        "`pg_stat_statements` counts them, for a call or a look. They must be at most",
+        f"{MOST_RATIO} times as many, or {FEW_PAGES:g} more: an index that is ten times as large is",
+        "sometimes one level deeper. What may grow has its reason and its bound beside it.",
+        "Milliseconds are shown for their size only.", "",
     ]  # fmt: skip
     for kind in KINDS:
         if any(row.probe.kind == kind for row in rows):
@@ -217,35 +218,44 @@ def arguments(given: list[str] | None = None) -> Any:
         help="20,000 jobs and 1,000 schedules, beside ten times that",
     )
     parser.add_argument(
+        "--quick-ground", action="store_true", help="a fifth of what stands around them"
+    )
+    parser.add_argument(
         "--publish", action="store_true", help="write the table into docs/benchmarks.md"
     )
     parser.add_argument("--save", type=Path, help="write the figures into this file, as JSON")
+    parser.add_argument("--read", type=Path, help="report what was saved, without measuring")
     return parser.parse_args(given)
 
 
 def main(argv: list[str] | None = None) -> int:
     given = arguments(argv)
     jobs, schedules = (20_000, 1_000) if given.quick else (given.jobs, given.schedules)
+    if given.read:
+        sizes, rows = msgspec.json.decode(
+            given.read.read_bytes(), type=tuple[list[Stored], list[Row]]
+        )
+        return report(rows, sizes, publish=given.publish)
     sizes = [Stored.of(jobs, schedules), Stored.of(jobs * given.times, schedules * given.times)]
     try:
         check_room(sizes[1], Path(tempfile.gettempdir()))
     except NoRoom as error:
         print(error, file=sys.stderr)
         return 2
+    around = SURROUNDINGS.jobs // (5 if given.quick or given.quick_ground else 1)
     with database() as url:
-        small, large = asyncio.run(
-            measure(
-                url, sizes, set(given.only or KINDS), SURROUNDINGS.jobs // (5 if given.quick else 1)
-            )
-        )
+        small, large = asyncio.run(measure(url, sizes, set(given.only or KINDS), around))
     rows = rows_of(small, large)
     if given.save:
-        given.save.write_bytes(
-            msgspec.json.encode([[*row.probe, row.small, row.large] for row in rows])
-        )
+        given.save.write_bytes(msgspec.json.encode([sizes, rows]))
+    return report(rows, sizes, publish=given.publish)
+
+
+def report(rows: list[Row], sizes: list[Stored], *, publish: bool) -> int:
+    """Print the table, and what missed its mark; return the exit code."""
     text = body(rows, sizes)
     print(text)
-    if given.publish:
+    if publish:
         sections.put(HEADING, text)
     left = missed(rows)
     print(

@@ -1,5 +1,7 @@
 """What `bench.growth` looks at, at each size: the services of a node, routes, pages and commands."""
 
+# ruff: noqa: E501  addresses and commands, as they are given
+
 from __future__ import annotations
 
 import asyncio
@@ -39,6 +41,7 @@ _NAMED = {
 _NEEDED = {
     "/v1/history": "since={day}&until={now}",
     "/v1/schedules/{name:str}/audit": "first={day}&end={now}",
+    "/v1/schedules/{name:str}/preview": "count=5",
     "/v1/schedules/{name:str}/occurrences": "first={day}&end={now}",
     "/v1/limits/holders": "limit=none",
     "/v1/dead:ids": "limit=50",
@@ -46,7 +49,8 @@ _NEEDED = {
 }  # fmt: skip
 # Streams, downloads, links of a browser, what has nothing stored here, and what answers 404 without it.
 _LEFT_OUT = (
-    "/healthz", "/readyz", "/v1/pools/", "/v1/sinks/", "/v1/triggers/", "/v1/maintenance/", "/v1/queues/{name:str}/shares",
+    "/healthz", "/readyz", "/v1/events/stream", "/v1/jobs/{job_id:uuid}/logs/stream", "/v1/runs/{id:uuid}/steps/{step:str}/members",
+    "/v1/pools/", "/v1/sinks/", "/v1/triggers/", "/v1/maintenance/", "/v1/queues/{name:str}/shares",
     "/v1/views", "/v1/limits/holders", "/v1/roles/", "/v1/signals",
 )  # fmt: skip
 _FILTERED = (
@@ -88,7 +92,7 @@ def routes() -> list[str]:
             if "{" in path and not any(part in path for part in _known_parts(path)):
                 continue
             found.add(_address(path))
-    return sorted(one for one in found if ":str}" not in one and ":uuid}" not in one) + [*_FILTERED]
+    return [*sorted(one for one in found if ":str}" not in one and ":uuid}" not in one), *_FILTERED]
 
 
 def _known_parts(path: str) -> list[str]:

@@ -14,7 +14,8 @@ import msgspec
 
 _LITERAL = re.compile(r"'(?:[^']|'')*'|\$\d+|\b\d+(?:\.\d+)?\b")
 _TAKEN = """
-    select query, sum(calls)::bigint as calls, sum(rows)::bigint as rows, sum(total_exec_time)::float8 as milliseconds,
+    select query, sum(calls)::bigint as calls, sum(rows)::bigint as rows,
+           sum(total_exec_time)::float8 as milliseconds,
            sum(shared_blks_hit + shared_blks_read + temp_blks_read + temp_blks_written)::bigint as pages
     from pg_stat_statements
     where toplevel and dbid = (select oid from pg_database where datname = current_database())

@@ -29,7 +29,9 @@ async def estimated_rows_of_each(
         # Twice at least: of one alone there would be no list of plans.
         asked = [*values[first : first + _AT_A_TIME], values[first]]
         whole = " union all ".join(one.replace("$1", f"${n}") for n in range(1, len(asked) + 1))
-        async with database.connection() as connection:
+        async with database.transaction("estimate") as connection:
+            # In a parallel plan, the rows of a part are those of one process.
+            await connection.execute("set local max_parallel_workers_per_gather = 0")
             plan = await connection.fetchval(f"explain (format json) {whole}", *asked)
         plans = msgspec.json.decode(plan)[0]["Plan"]["Plans"]
         found |= {value: int(part["Plan Rows"]) for value, part in zip(asked, plans, strict=True)}

@@ -306,8 +306,9 @@ class ScheduleStore(Store):
 
 
 def _to_duration(counts: Sequence[int]) -> TaskDuration:
-    p50, p95 = histogram.quantile(counts, 0.5), histogram.quantile(counts, 0.95)
-    return TaskDuration(sum(counts), p50 or 0.0, p95 or 0.0)
+    # Two digits are what buckets can tell.
+    p50, p95 = (float(f"{histogram.quantile(counts, each) or 0.0:.2g}") for each in (0.5, 0.95))
+    return TaskDuration(sum(counts), p50, p95)
 
 
 def _columns(
