@@ -47,7 +47,6 @@ from rota.server.serving import Server
 MOST_RATIO = 1.2
 FEW_PAGES = 12.0  # that a look may need more: a level of each index that it uses
 KINDS = ("statement", "route", "page", "command")
-HEADING = "## What grows with what is stored"
 _TITLES = {
     "statement": "Statements of a node, per call", "route": "Lists and look-ups of the REST API",
     "page": "Pages of the dashboard", "command": "Commands",
@@ -256,7 +255,7 @@ def report(rows: list[Row], sizes: list[Stored], *, publish: bool) -> int:
     text = body(rows, sizes)
     print(text)
     if publish:
-        sections.put(HEADING, text)
+        sections.put(sections.GROWTH, text)
     left = missed(rows)
     print(
         "\n".join(

@@ -153,7 +153,7 @@ async def _schedules(c: Any, schema: str, before: int, after: int) -> None:
         f"insert into {schema}.schedule ({columns}) select {picked} from (select jsonb_populate_record(s, "
         "jsonb_build_object('id', gen_random_uuid(), 'name', 'g' || n, 'task', " + _TASK + ", 'shard', n % 128, "
         "'lane', " + _QUEUE + ", 'spec', s.spec::jsonb || jsonb_build_object('name', 'g' || n, 'task', " + _TASK + ", 'rule', "
-        "jsonb_build_object('cron', (n % 60) || ' ' || (n % 24) || ' * * *')), 'cursor', now(), 'next_due', now() + "
+        "jsonb_build_object('type', 'cron', 'expression', (n % 60) || ' ' || (n % 24) || ' * * *')), 'cursor', now(), 'next_due', now() + "
         "interval '6 hours' + interval '1 day' * random())) as r "
         f"from {schema}.schedule as s, generate_series($1::int, $2::int) as n where s.name = 's0') as made",
     )  # fmt: skip

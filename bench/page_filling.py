@@ -161,7 +161,7 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
         c, schema, "schedule", "name = 's0'", how_many.schedules - 1,
         f"jsonb_build_object('id', gen_random_uuid(), 'name', 's' || n, 'task', 'task' || n % "
         f"{how_many.tasks}, 'spec', s.spec::jsonb || jsonb_build_object('name', 's' || n, 'task', 'task' "
-        f"|| n % {how_many.tasks}, 'rule', jsonb_build_object('cron', (n % 60) || ' ' || (n % 24) || "
+        f"|| n % {how_many.tasks}, 'rule', jsonb_build_object('type', 'cron', 'expression', (n % 60) || ' ' || (n % 24) || "
         "' * * *')), 'next_due', s.next_due + n * interval '7 s')",
     )  # fmt: skip
     for day in range(12):

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from bench import flow_page, goals, limits_page
 from bench.peers.catalogue import BY_NAME as PEERS
-from bench.sections import DOCS, kept
+from bench.sections import DOCS, GROWTH, NODES, SOAK, kept
 from bench.sizes import Workload
 from bench.svg import Bar, bars, figure
 from bench.workloads import WORKLOADS
@@ -77,7 +77,8 @@ def write(found: Found, docs: Path = DOCS) -> None:
     for workload in _measured(found):
         (images / f"{workload.name}.svg").write_text(_plot(found, workload))
         sections.append(_section(found, workload))
-    others = [kept(heading, docs) for heading in (flow_page.HEADING, limits_page.HEADING)]
+    headings = (flow_page.HEADING, limits_page.HEADING, GROWTH, NODES, SOAK)
+    others = [kept(heading, docs) for heading in headings]
     page = "\n".join([_head(found), _goals(found), *sections, _setups(found), *others])
     (docs / "benchmarks.md").write_text(page.rstrip() + "\n")
 
