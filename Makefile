@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-precision bench-cluster bench-engine profile chaos simulate mutants takeover coordinators quorums dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
+.PHONY: help run test test-slow proof reference test-postgres check bench bench-workflows bench-precision bench-cluster bench-engine bench-growth bench-nodes soak profile chaos simulate mutants takeover coordinators quorums dispatch failover disaster upgrade ha cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -24,6 +24,9 @@ help:
 	@echo "make bench-precision  jobs at random moments beside bare timers; make bench-cluster  1, 2 and 4 nodes"
 	@echo "make bench-workflows  workflows and durable functions beside theirs; ARGS='--quick', '--only'"
 	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
+	@echo "make bench-growth  what grows with what is stored, at two sizes; ARGS='--jobs 1000000 --publish'"
+	@echo "make bench-nodes  what 10, 100 and 1,000 nodes cost the store; ARGS='--nodes 10 100 --pgbouncer'"
+	@echo "make soak    an hour at full speed: memory, tables, transaction ids; MINUTES=10"
 	@echo "make profile  where the time of a job goes, into docs/performance.md"
 	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60 SEEDS=1.."
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
@@ -95,6 +98,18 @@ bench-cluster: $(VENV)/installed
 
 bench-engine: $(VENV)/installed
 	@$(BIN)/python -m bench.run $(ARGS)
+
+# Needs about 15 GB of disk for 10 million jobs. ARGS="--jobs 10000000 --schedules 1000000" for 100 million.
+bench-growth: $(VENV)/installed
+	@$(BIN)/python -m bench.growth $(ARGS)
+
+# Up to 5,000 connections: 16 GB of memory, and as many open files.
+bench-nodes: $(VENV)/installed $(VENV)/pgbouncer
+	@$(BIN)/python -m bench.many_nodes $(ARGS)
+
+soak: MINUTES ?= 60
+soak: $(VENV)/installed
+	@$(BIN)/python -m bench.soak --minutes $(MINUTES) $(ARGS)
 
 profile: $(VENV)/installed
 	@$(BIN)/python -m bench.profile $(ARGS)

@@ -22,7 +22,7 @@ from rota.lib.ids import new_id
 from rota.operations.installation import Installation
 from rota.store.search import JobFilter
 
-_ID = """encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send(
+JOB_ID = """encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send(
     (extract(epoch from t) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid"""
 _PAYLOAD = "json_build_object('to', 'user' || n || '@example.org', 'text', repeat('x', 400))"
 _HEADERS = (
@@ -99,7 +99,7 @@ async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[An
     lane = f"'default/queue' || {_seldom_first(how_many.queues)}"
     task = f"'task' || {_seldom_first(how_many.tasks)}"
     node = f"($1::uuid[])[1 + {_seldom_first(len(nodes))}]"
-    ended = f"select {_ID}, t, t, t + interval '20 ms', t + n % 50 * interval '40 ms' + interval '30 ms', "
+    ended = f"select {JOB_ID}, t, t, t + interval '20 ms', t + n % 50 * interval '40 ms' + interval '30 ms', "
     constant = f"0, 1, 1, 5, 0, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS}, {node}"
     for day in range(_DAYS + 1):
         await c.execute(
@@ -126,19 +126,19 @@ async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[An
     await c.execute(
         f"insert into {schema}.future (id, due_at, shard, namespace, lane, task, payload, headers) "
         f"select id, t, {schema}.shard_of(id, 128), 'default', lane, task, payload, headers from ("
-        f"select {_ID} as id, due as t, {lane} as lane, {task} as task, {_PAYLOAD} as payload, {_HEADERS} "
+        f"select {JOB_ID} as id, due as t, {lane} as lane, {task} as task, {_PAYLOAD} as payload, {_HEADERS} "
         f"as headers from (select n, now() + n * interval '7 days' / {future} as due, now() - "
         f"n * interval '{_DAYS} days' / {future} as t from generate_series(1, {future}) as n) as s) as j"
     )
     await c.execute(
         f"insert into {schema}.present (id, rank, due_at, namespace, lane, task, payload, headers) "
-        f"select {_ID}, {schema}.rank(t, 0), t, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS} from ("
+        f"select {JOB_ID}, {schema}.rank(t, 0), t, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS} from ("
         f"select n, now() - n * interval '2 hours' / {ready} as t from generate_series(1, {ready}) as n) as s"
     )
     await c.execute(
         f"with made as (insert into {schema}.present (id, rank, token, due_at, claimed_at, started_at, "
         "node, state, attempt, namespace, lane, task, payload, headers) "
-        f"select {_ID}, {schema}.rank(t, 0), 1000000 + n, t, t, t, {node}, 4, 1, 'default', {lane}, {task}, "
+        f"select {JOB_ID}, {schema}.rank(t, 0), 1000000 + n, t, t, t, {node}, 4, 1, 'default', {lane}, {task}, "
         f"{_PAYLOAD}, {_HEADERS} from (select n, now() - n * interval '10 ms' as t "
         f"from generate_series(1, {running}) as n) as s returning *) "
         f"insert into {schema}.batch (token, lane, node, low, high, low_id, high_id) "
@@ -161,7 +161,7 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
         c, schema, "schedule", "name = 's0'", how_many.schedules - 1,
         f"jsonb_build_object('id', gen_random_uuid(), 'name', 's' || n, 'task', 'task' || n % "
         f"{how_many.tasks}, 'spec', s.spec::jsonb || jsonb_build_object('name', 's' || n, 'task', 'task' "
-        f"|| n % {how_many.tasks}, 'rule', jsonb_build_object('cron', (n % 60) || ' ' || (n % 24) || "
+        f"|| n % {how_many.tasks}, 'rule', jsonb_build_object('type', 'cron', 'expression', (n % 60) || ' ' || (n % 24) || "
         "' * * *')), 'next_due', s.next_due + n * interval '7 s')",
     )  # fmt: skip
     for day in range(12):

@@ -115,13 +115,15 @@ class Stage:
         return cls(app, server, await names(app, url, schema))
 
     async def connect(self) -> None:
+        if hasattr(self, "writer"):
+            self.writer.close()
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.server.port)
 
-    async def get(self, page: str) -> int:
+    async def get(self, page: str, accept: str = "text/html") -> int:
         """Ask for a page with as little as possible of our own; return its size."""
         path = page.format(**self.known._asdict())
         self.writer.write(
-            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.server.port}\r\nAccept: text/html\r\n"
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.server.port}\r\nAccept: {accept}\r\n"
             f"Authorization: Bearer {self.known.token}\r\n\r\n".encode()
         )
         head = (await self.reader.readuntil(b"\r\n\r\n")).decode()

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+# What is written by programs of its own: see growth.py, many_nodes.py and soak.py.
+GROWTH = "## What grows with what is stored"
+NODES = "## A thousand nodes"
+SOAK = "## An hour at full speed"
 DOCS = Path(__file__).parents[1] / "docs"
 
 

@@ -1,4 +1,4 @@
-"""Small SVG plots: bars on one scale, readable in light and dark, and by screen readers.
+"""Small SVG plots, bars and lines on one scale, readable in light and dark, and by screen readers.
 
 Nothing but text is needed to make them. Colours follow `prefers-color-scheme`; what is drawn is also
 said in the title and the description, and each bar carries its figure as text.
@@ -7,7 +7,7 @@ said in the title and the description, and each bar carries its figure as text.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -22,6 +22,9 @@ _STYLE = """
   .quiet { fill: #52606d; font-size: 12px }
   .bar { fill: #7b8794 }
   .ours { fill: #0b69a3 }
+  .line { fill: none; stroke-width: 1.6 }
+  .line0, .key0 { stroke: #0b69a3 } .line1, .key1 { stroke: #b44d12 }
+  .line2, .key2 { stroke: #3f7d20 } .line3, .key3 { stroke: #7b4397 }
   .spread { stroke: #1f2933; stroke-width: 1.5 }
   .axis { stroke: #cbd2d9 }
   @media (prefers-color-scheme: dark) {
@@ -83,6 +86,50 @@ def _drawn(row: Bar, top: float, place: _Scale, unit: str) -> list[str]:
             f"{figure(row.value)} {escape(unit)}</text>"
         ),
     ]
+
+
+_HEIGHT = 180
+_POINTS = 300  # of a line: more can't be told apart
+
+
+def lines(title: str, unit: str, series: Mapping[str, Sequence[tuple[float, float]]]) -> str:
+    """A line for each series of points, on one scale that begins at zero."""
+    given = [point for points in series.values() for point in points]
+    right = max((x for x, _ in given), default=0.0) or 1.0
+    top = max((y for _, y in given), default=0.0) or 1.0
+    room, height = _WIDTH - 60, _TOP + _HEIGHT + 24 + 18 * len(series)
+    said = "; ".join(
+        f"{name}: {figure(points[-1][1])} at the end" for name, points in series.items() if points
+    )
+    base = _TOP + _HEIGHT
+    drawn = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
+            f'aria-labelledby="title description" width="{_WIDTH}" height="{height}">'
+        ),
+        f'<title id="title">{escape(title)}</title>',
+        f'<desc id="description">{escape(said)}</desc>',
+        f"<style>{_STYLE}</style>",
+        f'<text class="title" x="0" y="18">{escape(title)}</text>',
+        f'<text class="quiet" x="0" y="36">{escape(unit)}</text>',
+        f'<line class="axis" x1="50" y1="{base}" x2="{50 + room}" y2="{base}"/>',
+        f'<line class="axis" x1="50" y1="{_TOP}" x2="50" y2="{base}"/>',
+        f'<text class="quiet" x="44" y="{_TOP + 10}" text-anchor="end">{figure(top)}</text>',
+        f'<text class="quiet" x="44" y="{base}" text-anchor="end">0</text>',
+        f'<text class="quiet" x="{50 + room}" y="{base + 16}" text-anchor="end">{figure(right)}</text>',
+    ]
+    for place, (name, points) in enumerate(series.items()):
+        step = max(len(points) // _POINTS, 1)
+        path = " ".join(
+            f"{50 + x / right * room:.1f},{base - y / top * _HEIGHT:.1f}" for x, y in points[::step]
+        )
+        at = base + 28 + 18 * place
+        drawn += [
+            f'<polyline class="line line{place % 4}" points="{path}"/>',
+            f'<line class="line key{place % 4}" x1="50" x2="70" y1="{at - 4}" y2="{at - 4}"/>',
+            f'<text x="78" y="{at}">{escape(name)}</text>',
+        ]
+    return "\n".join([*drawn, "</svg>", ""])
 
 
 class _Scale:

@@ -178,6 +178,32 @@ class SyncJobs(_Shell):
         )
         return done
 
+    def look_whole(
+        self,
+        *,
+        state: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        outcome: str | None = None,
+        before: UUID | str | None = None,
+        limit: int = 50,
+    ) -> tuple[Sequence[Job], UUID | None]:
+        """List jobs as `list` does, but only among the newest 20,000 (of a state): it takes the same time however many jobs there are. Also returns the job up to which it looked if there are older ones: pass that as `before` to go on. None: the page is full, or all jobs were looked at."""
+        done: tuple[Sequence[Job], UUID | None] = self._run(
+            lambda: self._own.look_whole(
+                state=state,
+                task=task,
+                queue=queue,
+                tag=tag,
+                outcome=outcome,
+                before=before,
+                limit=limit,
+            ),
+            "look_whole",
+        )
+        return done
+
     def count(
         self, *, state: str | None = None, task: str | None = None, queue: str | None = None
     ) -> dict[str, int]:
@@ -875,6 +901,12 @@ class SyncSchedules(_Shell):
         done: builtins.list[ScheduleStatus] = self._run(lambda: self._own.list(), "list")
         return done
 
+    def pages(
+        self, *, task: str | None = None, tag: str | None = None
+    ) -> Iterator[Sequence[ScheduleStatus]]:
+        """List all schedules that match, by name, a page at a time: as many as there are, in the memory of one page."""
+        return self._iterate(lambda: self._own.pages(task=task, tag=tag), "pages")
+
     def page(
         self,
         *,
@@ -895,6 +927,25 @@ class SyncSchedules(_Shell):
         )
         return done
 
+    def look(
+        self,
+        *,
+        task: str | None = None,
+        tag: str | None = None,
+        paused: bool | None = None,
+        text: str | None = None,
+        after: str | None = None,
+        limit: int = 50,
+    ) -> tuple[Sequence[ScheduleStatus], str | None]:
+        """List those that match among the first 10,000 names after `after`: takes the same time however many schedules there are. Also returns the name after which to go on; None: there are no more."""
+        done: tuple[Sequence[ScheduleStatus], str | None] = self._run(
+            lambda: self._own.look(
+                task=task, tag=tag, paused=paused, text=text, after=after, limit=limit
+            ),
+            "look",
+        )
+        return done
+
     def resolve(self, name_or_id: str) -> str:
         """Return the name of a schedule that is given by its name or its id."""
         done: str = self._run(lambda: self._own.resolve(name_or_id), "resolve")
@@ -909,6 +960,22 @@ class SyncSchedules(_Shell):
         """Return the newest rows of the ledger, newest first: of one schedule, or of each."""
         done: Sequence[LatestOccurrence] = self._run(
             lambda: self._own.latest(name, limit), "latest"
+        )
+        return done
+
+    def latest_of(self, names: Sequence[str], limit: int = 1) -> Sequence[LatestOccurrence]:
+        """Return the newest rows of the ledger of each of these schedules, newest first."""
+        done: Sequence[LatestOccurrence] = self._run(
+            lambda: self._own.latest_of(names, limit), "latest_of"
+        )
+        return done
+
+    def latest_page(
+        self, limit: int = 1, *, after: str | None = None, schedules: int = 500
+    ) -> tuple[Sequence[LatestOccurrence], str | None]:
+        """Return the newest rows of the ledger of the first schedules after the name `after`, and the name after which the next page begins: None after the last page."""
+        done: tuple[Sequence[LatestOccurrence], str | None] = self._run(
+            lambda: self._own.latest_page(limit, after=after, schedules=schedules), "latest_page"
         )
         return done
 

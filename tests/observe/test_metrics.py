@@ -125,8 +125,17 @@ async def test_the_history_is_never_read(app: App) -> None:
     """Statements that mention it are explained: no partition of the past is in any plan."""
     database = (await app.store()).database
     async with database.connection() as connection:
-        for name in ("count_by_queue", "count_dead_by_task", "count_nodes", "count_shards"):
-            rows = await connection.fetch(f"explain {database.queries[name]}")
+        for name in (
+            "present_by_lane",
+            "future_by_queue",
+            "count_dead_by_task",
+            "count_nodes",
+            "count_shards",
+        ):
+            query = database.queries[name]
+            for place in ("$1", "$2", "$3"):
+                query = query.replace(place, "null")
+            rows = await connection.fetch(f"explain {query}")
             assert "past" not in "\n".join(row[0] for row in rows), name
         await connection.execute("set enable_seqscan = off")
         query = database.queries["count_occurrences"]

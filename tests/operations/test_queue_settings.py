@@ -52,6 +52,7 @@ def test_the_client_and_the_page_name_each_setting(setting: str):
 async def test_the_query_of_queues_fills_all_fields(app: App):
     await app.queues.set_max_run_time("mail", 60)
     store = await app.store()
-    for counted in (True, False):
-        (row,) = await store.database.fetch("list_queues", "default", "mail", counted)
-        assert set(row.keys()) == {field.name for field in msgspec.structs.fields(QueueStatus)}
+    (row,) = await store.database.fetch("list_queues", "default", "mail")
+    counted = {"exact"}  # what store/queue_counts.py adds
+    fields = {field.name for field in msgspec.structs.fields(QueueStatus)}
+    assert set(row.keys()) == fields - counted

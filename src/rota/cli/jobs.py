@@ -72,13 +72,15 @@ def list_jobs(
     ] = None,
 ) -> None:
     """List jobs, newest first."""
-    found = session.run(
-        session.app.jobs.list(
+    found, until = session.run(
+        session.app.jobs.look_whole(
             state=state, task=task, queue=queue, tag=tag, outcome=outcome, before=before, limit=limit
         )
     )  # fmt: skip
     show_list(session, found)
-    if len(found) == limit:
+    if until is not None:
+        session.screen.note(f"That is of the newest 20,000 jobs. To go on: add --before {until}")
+    elif len(found) == limit:
         session.screen.note(f"There may be more: add --before {found[-1].id}")
 
 

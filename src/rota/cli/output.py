@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -116,6 +117,21 @@ class Screen:
         else:
             text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
             self._write(f"{text}\n")
+
+    def documents(self, items: Iterable[Any]) -> None:
+        """Write a list as one document, item by item: in the memory of one."""
+        empty = True
+        for item in items:
+            if self.output == "yaml":
+                self._write(to_yaml([item]))
+            else:
+                text = msgspec.json.format(msgspec.json.encode(item), indent=2).decode()
+                self._write(("[\n" if empty else ",\n") + textwrap.indent(text, "  "))
+            empty = False
+        if empty:
+            self.document([])
+        elif self.output != "yaml":
+            self._write("\n]\n")
 
     def line(self, event: Any) -> None:
         """Write one of many documents: a line of JSON, or a YAML document after `---`."""

@@ -12,7 +12,7 @@ from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
 from rota.errors import ConfigError
-from rota.model import LimitStatus
+from rota.model import LimitStatus, QueueStatus
 
 Name = Annotated[str, argument("NAME", "Name of the queue.")]
 
@@ -29,7 +29,8 @@ def list_queues(session: Session) -> None:
         queues, "No queues. The first submit to a queue creates it.", ("queue", *numbers, "state"),
         (
             (
-                queue.name, f"{queue.ready:,}", f"{queue.running:,}", f"{queue.scheduled:,}",
+                queue.name, _about(queue.ready, queue), f"{queue.running:,}",
+                _about(queue.scheduled, queue),
                 "-" if queue.lag is None else format_duration(queue.lag),
                 "-" if queue.max_run_time is None else format_duration(queue.max_run_time),
                 "-" if queue.max_depth is None else f"{queue.max_depth:,}",
@@ -39,6 +40,11 @@ def list_queues(session: Session) -> None:
         ),
         right=numbers,
     )  # fmt: skip
+
+
+def _about(number: int, queue: QueueStatus) -> str:
+    """Format a number; of many jobs it is an estimate."""
+    return f"{number:,}" if queue.exact or not number else f"about {number:,}"
 
 
 @command(group, "pause")

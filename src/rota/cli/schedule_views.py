@@ -25,6 +25,8 @@ def show_schedules(
     found: Sequence[ScheduleStatus],
     last: Mapping[str, OccurrenceStatus],
     now: datetime,
+    *,
+    header: bool = True,
 ) -> None:
     rows = (
         (status.name, status.in_words, _next(status, now), _last(last.get(status.name)),
@@ -32,7 +34,9 @@ def show_schedules(
         for status in found
     )  # fmt: skip
     columns = ("name", "rule", "next", "last", "paused", "task")
-    screen.show(table(columns, rows, whole=["next"]))
+    shown = table(columns, rows, whole=["next"])
+    shown.show_header = header
+    screen.show(shown)
     for status in found:
         if status.is_orphan:
             screen.say(

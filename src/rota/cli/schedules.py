@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -13,7 +14,7 @@ from rota.cli.options import TIMES, Yes, argument, duration, moment, option
 from rota.cli.schedule_views import show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import When, relative
-from rota.core.time.status import ScheduleStatus
+from rota.core.time.status import OccurrenceStatus, ScheduleStatus
 from rota.errors import ConfigError
 
 Name = Annotated[str, argument("NAME", "Name of the schedule.")]
@@ -37,23 +38,36 @@ def list_schedules(
     tag: Annotated[str | None, option("Only schedules with this tag.")] = None,
 ) -> None:
     """List schedules: their rules, next occurrences and last outcomes."""
-    found = [
-        status
-        for status in session.run(session.app.schedules.list())
-        if task in (None, status.task, status.workflow)
-        and (tag is None or (status.spec and tag in status.spec.tags))
-    ]
-    last = {row.schedule: row.occurrence for row in session.run(session.app.schedules.latest())}
+    pages = _pages_with_latest(session, session.app.schedules.pages(task=task, tag=tag))
     if session.screen.structured:
-        session.screen.document(
-            [{**msgspec.to_builtins(one), "last": last.get(one.name)} for one in found]
-        )
-    elif not found:
+        session.screen.documents(
+            {**msgspec.to_builtins(one), "last": last.get(one.name)}
+            for page, last in pages for one in page
+        )  # fmt: skip
+        return
+    empty = True
+    for page, last in pages:
+        show_schedules(session.screen, page, last, session.now, header=empty)
+        empty = False
+    if empty:
         session.screen.note(
             "No schedules. Make one: rota schedules create NAME --task T --cron '0 9 * * *'"
         )
-    else:
-        show_schedules(session.screen, found, last, session.now)
+
+
+def _pages_with_latest(
+    session: Session, pages: AsyncIterator[Sequence[ScheduleStatus]]
+) -> Iterator[tuple[Sequence[ScheduleStatus], dict[str, OccurrenceStatus]]]:
+    """Return pages of schedules with the last occurrence of each, as they are read."""
+    while (page := session.run(_next_page(pages))) is not None:
+        latest = session.run(session.app.schedules.latest_of([one.name for one in page]))
+        yield page, {row.schedule: row.occurrence for row in latest}
+
+
+async def _next_page(
+    pages: AsyncIterator[Sequence[ScheduleStatus]],
+) -> Sequence[ScheduleStatus] | None:
+    return await anext(pages, None)
 
 
 @command(schedules_group, "show")

@@ -24,6 +24,7 @@ from rota.errors import NotFound
 from rota.model import Backfilled, Triggered
 
 _PATH = "/v1/schedules"
+_NAMES = 100  # in one request
 
 
 class Schedules(Resource[C]):
@@ -154,8 +155,27 @@ class Schedules(Resource[C]):
         self, name: str | None = None, limit: int = 1
     ) -> Exchange[Sequence[LatestOccurrence]]:
         """Return the newest occurrences, newest first: of one schedule, or of each."""
-        found = fetch(f"{_PATH}:latest", wire.LatestOccurrences, name=name, limit=limit)
-        return (yield from found).items
+        found: list[LatestOccurrence] = []
+        after: str | None = None
+        while True:
+            path, kind = f"{_PATH}:latest", wire.LatestOccurrences
+            page = yield from fetch(path, kind, name=name, limit=limit, after=after)
+            found += page.items
+            after = page.next
+            if after is None:
+                return found
+
+    @call
+    def latest_of(
+        self, names: Sequence[str], limit: int = 1
+    ) -> Exchange[Sequence[LatestOccurrence]]:
+        """Return the newest occurrences of each of these schedules, newest first."""
+        found: list[LatestOccurrence] = []
+        for first in range(0, len(names), _NAMES):
+            asked = list(names[first : first + _NAMES])
+            path, kind = f"{_PATH}:latest", wire.LatestOccurrences
+            found += (yield from fetch(path, kind, name=asked, limit=limit)).items
+        return found
 
     @call
     def calendars(self) -> Exchange[Sequence[NamedCalendar]]:

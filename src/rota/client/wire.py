@@ -126,9 +126,13 @@ class ManySubmitted(msgspec.Struct, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True):
+    """`looked_back_to`: `next` goes on with jobs that were created before. Null: what was looked at was
+    enough for this page."""
+
     items: Sequence[JobSummary]
     next: str | None
     count: Count | None
+    looked_back_to: datetime | None = None
 
 
 class JobResult(msgspec.Struct, frozen=True):
@@ -185,6 +189,7 @@ class ShardList(msgspec.Struct, frozen=True):
 
 class LatestOccurrences(msgspec.Struct, frozen=True):
     items: Sequence[LatestOccurrence]
+    next: str | None = None
 
 
 class CalendarList(msgspec.Struct, frozen=True):

@@ -104,6 +104,9 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     depth: int | None = None  # how many there are; None: they are not counted
     history: str = "all"  # what is kept of its jobs that succeeded
     full_since: datetime | None = None  # since when submits are refused
+    exact: bool = (
+        True  # false: ready or scheduled jobs are so many that their numbers are estimates
+    )
 
 
 class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):

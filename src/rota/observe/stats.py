@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 from rota.errors import RotaError
 from rota.observe.counters import OTHER
 from rota.store.database import Database
+from rota.store.queue_counts import QueueCounts, QueueCountStore
 
 log = logging.getLogger("rota.metrics")
 
@@ -78,17 +79,9 @@ class Stats:
 
     async def _look(self) -> None:
         fetch = self._database.fetch
-        rows = await fetch("count_by_queue")
-        queues = _kept_keys(rows, "queue")
-        jobs: Counter[tuple[str, ...]] = Counter()
-        lag: dict[tuple[str, ...], float] = {}
-        for row in rows:
-            key = _key(queues, row, "queue")
-            jobs[*key, row["state"]] += row["jobs"]
-            if row["lag"] is not None:
-                lag[key] = max(lag.get(key, 0.0), row["lag"])
-        self.jobs, self.lag = jobs, lag
-        self.dead = _folded(await fetch("count_dead_by_task"), "task", "jobs")
+        counts = QueueCountStore(self._database)
+        self.jobs, self.lag = _by_queue(await counts.read())
+        self.dead = _folded(await counts.dead_by_task(), "task", "jobs")
         self.set_aside = {
             (row["namespace"],): row["schedules"] for row in await fetch("count_set_aside")
         }
@@ -117,6 +110,22 @@ class Stats:
             self.ended_runs.update(_folded(rows, "workflow", "runs", "outcome"))
             rows = await fetch("count_events", since, until)
             self.events.update(_folded(rows, "kind", "events"))
+
+
+def _by_queue(counts: QueueCounts) -> tuple[Values, Values]:
+    """Return the numbers of jobs by queue and state, and how late queues are."""
+    rows = [{"namespace": namespace, "queue": queue} for namespace, queue in counts]
+    queues = _kept_keys(rows, "queue")
+    jobs: Counter[tuple[str, ...]] = Counter()
+    lag: dict[tuple[str, ...], float] = {}
+    for row, count in zip(rows, counts.values(), strict=True):
+        key = _key(queues, row, "queue")
+        for state in ("waiting", "scheduled", "ready", "running"):
+            if number := getattr(count, state):
+                jobs[*key, state] += number
+        if count.lag is not None:
+            lag[key] = max(lag.get(key, 0.0), count.lag)
+    return jobs, lag
 
 
 def _kept_keys(rows: list[Any], label: str) -> set[tuple[str, str]]:

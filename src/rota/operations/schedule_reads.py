@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import msgspec
 
 from rota.core.payloads import encode_payload
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.lint import Warned, Watched, lint
+from rota.core.time.lint import Linter, Warned, Watched
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.status import Audit, LatestOccurrence, OccurrenceStatus, Preview, ScheduleStatus
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 _TICK = timedelta(microseconds=1)
 _LEDGER_PAGE = 500
+_LOOKED = 10_000  # names that a look reads
 _AT_A_TIME = 100  # schedules that lint checks before other requests run
 _PAGE = 500
+_LOOKED = 10_000  # names that a look reads
 YEARS = range(1970, 9999)  # in which rules can be computed
 
 
@@ -88,9 +90,26 @@ class ScheduleReads(Operations):
 
     async def list(self) -> list[ScheduleStatus]:
         """List all schedules, by name."""
-        store = await self._store()
-        rows = await store.list(self._namespace)
-        return [to_status(row, store.database.encryption.shown_spec) for row in rows]
+        found: list[ScheduleStatus] = []
+        while (
+            len(page := await self.page(after=found[-1].name if found else None, limit=_PAGE))
+            == _PAGE
+        ):
+            found += page
+        return [*found, *page]
+
+    async def pages(
+        self, *, task: str | None = None, tag: str | None = None
+    ) -> AsyncIterator[Sequence[ScheduleStatus]]:
+        """List all schedules that match, by name, a page at a time: as many as there are, in the memory
+        of one page."""
+        after: str | None = None
+        while True:
+            page, after = await self.look(task=task, tag=tag, after=after, limit=_PAGE)
+            if page:
+                yield page
+            if after is None:
+                return
 
     async def page(
         self, *, task: str | None = None, tag: str | None = None, paused: bool | None = None,
@@ -104,6 +123,25 @@ class ScheduleReads(Operations):
         rows = await self._page(task, tag, paused, text, after, limit, among)
         shown = (await self._database()).encryption.shown_spec
         return [to_status(row, shown) for row in rows]
+
+    async def look(
+        self, *, task: str | None = None, tag: str | None = None, paused: bool | None = None,
+        text: str | None = None, after: str | None = None, limit: int = 50,
+    ) -> tuple[Sequence[ScheduleStatus], str | None]:  # fmt: skip
+        """List those that match among the first 10,000 names after `after`: takes the same time however
+        many schedules there are. Also returns the name after which to go on; None: there are no more."""
+        found = await self.page(
+            task=task,
+            tag=tag,
+            paused=paused,
+            text=text,
+            after=after,
+            limit=limit + 1,
+            among=_LOOKED,
+        )
+        if len(found) > limit:
+            return found[:limit], found[limit - 1].name
+        return found, await (await self._store()).name_after(self._namespace, after, _LOOKED)
 
     async def _page(
         self, task: str | None = None, tag: str | None = None, paused: bool | None = None,
@@ -126,15 +164,34 @@ class ScheduleReads(Operations):
     async def get(self, name: str) -> ScheduleStatus:
         """Return a schedule as it is now."""
         store = await self._store()
-        rows = await store.list(self._namespace, name)
-        if not rows:
+        row = await store.find(self._namespace, name)
+        if row is None:
             raise self._unknown(name)
-        return to_status(rows[0], store.database.encryption.shown_spec)
+        return to_status(row, store.database.encryption.shown_spec)
 
     async def latest(self, name: str | None = None, limit: int = 1) -> Sequence[LatestOccurrence]:
         """Return the newest rows of the ledger, newest first: of one schedule, or of each."""
-        rows = await (await self._store()).latest_occurrences(self._namespace, name, limit)
+        if name is not None:
+            return await self.latest_of([name], limit)
+        store, names = await self._store(), list[str]()
+        found: list[LatestOccurrence] = []
+        while names := await store.names(self._namespace, names[-1] if names else None, _PAGE):
+            found += await self.latest_of(names, limit)
+        return found
+
+    async def latest_of(self, names: Sequence[str], limit: int = 1) -> Sequence[LatestOccurrence]:
+        """Return the newest rows of the ledger of each of these schedules, newest first."""
+        rows = await (await self._store()).latest_occurrences(self._namespace, names, limit)
         return [LatestOccurrence(row["name"], to_occurrence(row)) for row in rows]
+
+    async def latest_page(
+        self, limit: int = 1, *, after: str | None = None, schedules: int = _PAGE
+    ) -> tuple[Sequence[LatestOccurrence], str | None]:
+        """Return the newest rows of the ledger of the first schedules after the name `after`, and the
+        name after which the next page begins: None after the last page."""
+        names = await (await self._store()).names(self._namespace, after, schedules + 1)
+        found = await self.latest_of(names[:schedules], limit)
+        return found, names[schedules - 1] if len(names) > schedules else None
 
     async def calendars(self) -> dict[str, NamedCalendar]:
         """Return the named calendars of the namespace, by name."""
@@ -181,7 +238,10 @@ class ScheduleReads(Operations):
         status = await self.get(name)
         await self._check_length(status, first, end)
         store = await self._store()
-        cursor = (await store.list(self._namespace, name))[0]["cursor"]
+        row = await store.find(self._namespace, name)
+        if row is None:  # deleted meanwhile
+            raise self._unknown(name)
+        cursor = row["cursor"]
         stop = min(end, cursor + _TICK)
         calendars = await self._calendars()
         async with store.database.connection() as connection:
@@ -208,30 +268,39 @@ class ScheduleReads(Operations):
 
     async def measure(self) -> Measured:
         """Return the stored schedules compiled, with how long their tasks usually take."""
-        store = await self._store()
-        calendars, durations = await self._calendars(), await store.task_durations(self._namespace)
-        rows: list[Any] = []  # in pages, so that other requests are answered in between
-        while len(page := await self._page(after=rows[-1]["name"] if rows else None)) == _PAGE:
-            rows += page
-        rows += page
-        shown = store.database.encryption.shown_spec
+        watched: list[tuple[ScheduleStatus, Watched]] = []
+        broken: list[Warned] = []
+        durations = await (await self._store()).task_durations(self._namespace)
+        async for page in self._measured(durations):
+            watched += page.watched
+            broken += page.broken
+        return Measured(watched, durations, broken)
 
-        def compute(spend: Spend) -> Measured:
-            watched: list[tuple[ScheduleStatus, Watched]] = []
-            broken: list[Warned] = []
-            for row in spend(rows):
-                status = to_status(row, shown)
-                try:
-                    spec, usual = status.readable, durations.get(status.runs)
-                    recurrence = compile_schedule(spec, calendars)
-                    one = Watched(spec, recurrence, usual.p50 if usual else None)
-                    watched.append((status, one))
-                except (ConfigError, OverflowError) as error:
-                    text = f"{status.name} doesn't fire: {error}"
-                    broken.append(Warned("broken", status.name, text))
-            return Measured(watched, durations, broken)
+    async def _measured(self, durations: dict[str, TaskDuration]) -> AsyncIterator[Measured]:
+        """Compile the stored schedules page by page, so that other requests are answered in between."""
+        calendars, after = await self._calendars(), None
+        shown = (await self._database()).encryption.shown_spec
+        while rows := await self._page(after=after):
+            after = rows[-1]["name"]
 
-        return await self.compute_read(compute)
+            def compute(spend: Spend, rows: Sequence[Any] = rows) -> Measured:
+                watched: list[tuple[ScheduleStatus, Watched]] = []
+                broken: list[Warned] = []
+                for row in spend(rows):
+                    status = to_status(row, shown)
+                    try:
+                        spec, usual = status.readable, durations.get(status.runs)
+                        recurrence = compile_schedule(spec, calendars)
+                        one = Watched(spec, recurrence, usual.p50 if usual else None)
+                        watched.append((status, one))
+                    except (ConfigError, OverflowError) as error:
+                        text = f"{status.name} doesn't fire: {error}"
+                        broken.append(Warned("broken", status.name, text))
+                return Measured(watched, durations, broken)
+
+            yield await self.compute_read(compute)
+            if len(rows) < _PAGE:
+                return
 
     async def check_tasks(self, specs: Iterable[ScheduleSpec]) -> Sequence[Warned]:
         """Warn of schedules whose task no node has registered, or doesn't take their payload."""
@@ -240,11 +309,20 @@ class ScheduleReads(Operations):
     async def lint(self, herd: int = 100) -> Sequence[Warned]:
         """Warn of what will go wrong: DST, too many at once (`herd`), too often for its duration, an end
         soon, an unknown task, or arguments that its task doesn't take."""
-        measured = await self.measure()
         now = await (await self._rota.store()).now()
-        watched = [one for _, one in measured.watched]
-        found = await self.compute_read(lambda _: lint(watched, now, herd))
-        return measured.broken + found + await lint_tasks(self._rota, [one.spec for one in watched])
+        durations = await (await self._store()).task_durations(self._namespace)
+        linter, broken, own, tasks = (
+            Linter(now, herd),
+            list[Warned](),
+            list[Warned](),
+            list[Warned](),
+        )
+        async for page in self._measured(durations):
+            watched = [one for _, one in page.watched]
+            broken += page.broken
+            own += await self.compute_read(lambda _, watched=watched: linter.check(watched))  # type: ignore[misc]
+            tasks += await lint_tasks(self._rota, [one.spec for one in watched])
+        return [*broken, *own, *linter.herds(), *tasks]
 
 
 async def task_warnings(rota: Rota, spec: ScheduleSpec) -> tuple[str, ...]:

@@ -31,8 +31,10 @@ class Statistics(Operations):
     async def task(self, name: str, within: str = "1h") -> RunStats:
         """Return the runs of a task, in all queues; `NotFound` if it has no jobs and no node has it."""
         found = await self._series(within, name, "")
-        if not found.runs and not await self._rota.jobs.list(task=name, limit=1):
-            await self._rota.registry.get(name)
+        if not found.runs:
+            jobs, _ = await self._rota.jobs.look_whole(task=name, limit=1)
+            if not jobs:
+                await self._rota.registry.get(name)
         return found
 
     async def queue(self, name: str, within: str = "1h") -> RunStats:

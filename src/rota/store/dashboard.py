@@ -19,7 +19,7 @@ import msgspec
 from rota.errors import StoreUnavailable
 from rota.model import Count, DeadGroup
 from rota.store.dashboard_lists import DashboardLists
-from rota.store.search import estimated_rows
+from rota.store.estimates import estimated_rows, estimated_rows_of_each
 
 _HELD = 100  # jobs of a lane that are read one by one
 _READY = 1_000  # ready jobs that are counted one by one
@@ -187,17 +187,8 @@ class DashboardStore(DashboardLists):
         return await estimated_rows(self.database, self.database.queries[query], *arguments)
 
     async def _guesses(self, query: str, lanes: Sequence[str]) -> dict[str, int]:
-        """Return how many rows the planner expects of each lane. One statement, for all of them."""
-        if not lanes:
-            return {}
-        one = self.database.queries[query].rstrip(" ;\n")
-        # Twice at least: of one alone there would be no list of plans.
-        asked = [*lanes, lanes[-1]]
-        whole = " union all ".join(one.replace("$1", f"${n}") for n in range(1, len(asked) + 1))
-        async with self.database.connection() as connection:
-            plan = await connection.fetchval(f"explain (format json) {whole}", *asked)
-        plans = msgspec.json.decode(plan)[0]["Plan"]["Plans"]
-        return {lane: int(part["Plan Rows"]) for lane, part in zip(lanes, plans, strict=False)}
+        """Return how many rows the planner expects of each lane."""
+        return await estimated_rows_of_each(self.database, query, lanes)
 
     # -- history
 

@@ -32,6 +32,7 @@ from rota.model import (
 )
 from rota.store.database import Connection, Store
 from rota.store.encrypted import Encryption
+from rota.store.queue_counts import QueueCount, QueueCountStore
 from rota.store.rows import NewJob, Submitted, Trace, asked_of, split_lane
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ Gate: TypeAlias = contextlib.AbstractAsyncContextManager[None]
 _attempts = msgspec.json.Decoder(list[Attempt])
 
 _LOOKS = 5
+_LOOKED = 20_000  # jobs that a look reads
 
 
 class JobStore(Store):
@@ -170,12 +172,17 @@ class JobStore(Store):
     async def list_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
         tag: str | None, before: UUID | None, limit: int, outcome: OutcomeKind | None = None,
-    ) -> list[Job]:  # fmt: skip
+    ) -> tuple[list[Job], UUID | None]:  # fmt: skip
+        """Return those that match among the newest 20,000 that are older than `before`, and the last
+        that was looked at if there are more and the page isn't full."""
         rows = await self.database.fetch(
             "list_jobs", namespace, state, task, queue, tag, before, limit,
-            outcome.label if outcome is not None else None,
+            outcome.label if outcome is not None else None, _LOOKED,
         )  # fmt: skip
-        return [to_job(row, self.database.encryption) for row in rows]
+        until = None
+        if len(rows) < limit:
+            until = await self._first(UUID, "job_after", namespace, state, before, _LOOKED)
+        return [to_job(row, self.database.encryption) for row in rows], until
 
     async def count_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None
@@ -278,7 +285,12 @@ class JobStore(Store):
     async def list_queues(
         self, namespace: str, name: str | None = None, *, counted: bool = True
     ) -> list[QueueStatus]:
-        return await self._all(QueueStatus, "list_queues", namespace, name, counted)
+        queues = await self._all(QueueStatus, "list_queues", namespace, name)
+        if not counted:
+            return queues
+        named = [name] if name is not None else None
+        counts = await QueueCountStore(self.database).read(namespace, named)
+        return [_with_count(queue, counts.get((namespace, queue.name))) for queue in queues]
 
     async def known_queues(self, namespace: str) -> list[str]:
         return await self._all(str, "known_queues", namespace)
@@ -297,6 +309,15 @@ class JobStore(Store):
 
     async def resume_queue(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("resume_queue", namespace, name))
+
+
+def _with_count(queue: QueueStatus, count: QueueCount | None) -> QueueStatus:
+    if count is None:
+        return queue
+    return msgspec.structs.replace(
+        queue, ready=count.ready, running=count.running, scheduled=count.scheduled + count.waiting,
+        lag=count.lag, exact=count.exact,
+    )  # fmt: skip
 
 
 def _columns_of_made(job: NewJob) -> tuple[Any, ...] | None:

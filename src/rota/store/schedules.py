@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core import histogram
 from rota.core.declarations import Declaration
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import ScheduleSpec
@@ -22,6 +23,7 @@ FIRED, SKIPPED = OCCURRENCES["fired"], OCCURRENCES["skipped"]
 # Schedules that a scheduler has set aside: their ids, and the version of each.
 Aside: TypeAlias = tuple[Sequence[UUID], Sequence[int]]
 NOTHING_ASIDE: Aside = ((), ())
+_RUNS = 10_000  # of workflows, of which durations are learned
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -170,8 +172,10 @@ class ScheduleStore(Store):
     async def ensure_lane(self, connection: Connection, lane: str) -> None:
         await self.database.fetch("ensure_lanes", [lane], on=connection)
 
-    async def list(self, namespace: str, name: str | None = None) -> list[Any]:
-        return await self.database.fetch("list_schedules", namespace, name)
+    async def find(self, namespace: str, name: str) -> Any | None:
+        """Return the row of a schedule."""
+        rows = await self.database.fetch("get_schedule", namespace, name)
+        return rows[0] if rows else None
 
     async def pause(self, namespace: str, name: str, until: datetime | None) -> bool:
         return bool(await self.database.fetch("set_paused", namespace, name, until))
@@ -269,19 +273,42 @@ class ScheduleStore(Store):
         await self.database.fetch("disown", namespace, app, on=connection)
 
     async def latest_occurrences(
-        self, namespace: str, name: str | None = None, limit: int = 1
+        self, namespace: str, names: Sequence[str], limit: int
     ) -> Sequence[Any]:
-        """Return the newest rows of the ledger, of one schedule or of each."""
-        return await self.database.fetch("latest_occurrences", namespace, name, limit)
+        """Return the newest rows of the ledger of each of these schedules."""
+        return await self.database.fetch("latest_occurrences", namespace, list(names), limit)
+
+    async def names(self, namespace: str, after: str | None, limit: int) -> list[str]:
+        """Return the first names after the name `after`."""
+        return await self._all(str, "schedule_names", namespace, after, limit)
+
+    async def name_after(self, namespace: str, after: str | None, count: int) -> str | None:
+        """Return the name that is `count` places after the name `after`, if it is not the last."""
+        return await self._first(str, "schedule_after", namespace, after, count)
 
     async def task_durations(self, namespace: str) -> dict[str, TaskDuration]:
-        """Return how long the tasks of schedules take, where it was measured."""
-        rows = await self.database.fetch("task_durations", namespace)
-        return {row["task"]: to_value(row, TaskDuration) for row in rows}
+        """Return how long tasks, and workflows that schedules start, took within a week: of tasks
+        within the width of a bucket of their statistics."""
+        counts: dict[str, list[int]] = {}
+        for row in await self.database.fetch("task_durations", namespace):
+            found = counts.setdefault(row["task"], [])
+            found += [0] * (row["place"] + 1 - len(found))
+            found[row["place"]] = row["count"]
+        rows = await self.database.fetch("workflow_durations", namespace, _RUNS)
+        return {
+            **{task: _to_duration(found) for task, found in counts.items()},
+            **{row["task"]: to_value(row, TaskDuration) for row in rows},
+        }
 
     async def task_defaults(self, namespace: str, task: str) -> TaskDefaults:
         found = await self._first(TaskDefaults, "defaults_of_tasks", namespace, [task])
         return found or TaskDefaults()
+
+
+def _to_duration(counts: Sequence[int]) -> TaskDuration:
+    # Two digits are what buckets can tell.
+    p50, p95 = (float(f"{histogram.quantile(counts, each) or 0.0:.2g}") for each in (0.5, 0.95))
+    return TaskDuration(sum(counts), p50, p95)
 
 
 def _columns(

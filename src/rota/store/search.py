@@ -23,6 +23,7 @@ import msgspec
 from rota.errors import StoreUnavailable, TooMuchToRead
 from rota.model import Count, DeadGroup, JobSummary, OutcomeKind, State
 from rota.store.database import Connection, Database, Store
+from rota.store.estimates import estimated_rows
 from rota.store.rows import asked_of, split_lane
 
 _COUNT_MS = 500
@@ -89,13 +90,6 @@ class Looked(msgspec.Struct, frozen=True):
     until: UUID | None = None
     back_to: datetime | None = None  # when that one was created
     most: int = LOOKED
-
-
-async def estimated_rows(database: Database, query: str, *arguments: Any) -> int:
-    """Return how many rows the planner expects of a query."""
-    async with database.connection() as connection:
-        plan = await connection.fetchval(f"explain (format json) {query}", *arguments)
-    return int(msgspec.json.decode(plan)[0]["Plan"]["Plan Rows"])
 
 
 class JobSearch(Store):

@@ -37,6 +37,9 @@ class RemoteJobs(Noun):
     async def list(self, **filters: Any) -> Jobs:
         return await collect(self._client.jobs.list_whole(**filters, page_size=500))
 
+    async def look_whole(self, **filters: Any) -> tuple[Jobs, UUID | None]:
+        return await self.list(**filters), None  # it looks as far as it must, a page at a time
+
     async def logs(
         self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
     ) -> AsyncIterator[LogLine]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,18 @@ Schedules = list[ScheduleStatus]
 class RemoteSchedules(Noun):
     async def list(self) -> Schedules:
         return await collect(self._client.schedules.list(page_size=PAGE))
+
+    async def pages(
+        self, *, task: str | None = None, tag: str | None = None
+    ) -> AsyncIterator[Schedules]:
+        page: Schedules = []
+        async for one in self._client.schedules.list(task=task, tag=tag, page_size=PAGE):
+            page.append(one)
+            if len(page) == PAGE:
+                yield page
+                page = []
+        if page:
+            yield page
 
     async def calendars(self) -> dict[str, NamedCalendar]:
         return {each.name: each for each in await self._client.schedules.calendars()}

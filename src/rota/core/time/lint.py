@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Literal
@@ -43,12 +43,36 @@ class Watched(msgspec.Struct, frozen=True):
     usual_duration: float | None = None
 
 
-def lint(schedules: Sequence[Watched], now: datetime, herd: int = 100) -> list[Warned]:
+class Linter:
+    """Checks schedules, some at a time, and keeps nothing of them but how many are due in a minute."""
+
+    def __init__(self, now: datetime, herd: int = 100) -> None:
+        self._now = now.astimezone(UTC)
+        self._herd = herd
+        self._due: Counter[datetime] = Counter()
+
+    def check(self, schedules: Iterable[Watched]) -> list[Warned]:
+        """Return each schedule's own warnings."""
+        found: list[Warned] = []
+        for one in schedules:
+            for check in (_ending, _jumps, _too_often):
+                found += check(one, self._now)
+            self._due.update(_minutes(one.recurrence, self._now))
+        return found
+
+    def herds(self) -> Iterator[Warned]:
+        """Warn of the three worst minutes of the coming day, of all schedules that were checked."""
+        for minute, count in sorted(self._due.items(), key=lambda item: (-item[1], item[0]))[:3]:
+            if count >= self._herd:
+                text = f"{count} schedules are due in the minute of {_when(minute)}; "
+                text += "spread them (H, spread)"
+                yield Warned("herd", None, text, minute)
+
+
+def lint(schedules: Iterable[Watched], now: datetime, herd: int = 100) -> list[Warned]:
     """Return each schedule's own warnings, then the minutes at which `herd` or more of them are due."""
-    now = now.astimezone(UTC)
-    checks = (_ending, _jumps, _too_often)
-    found = [each for one in schedules for check in checks for each in check(one, now)]
-    return found + list(_herds(schedules, now, herd))
+    linter = Linter(now, herd)
+    return [*linter.check(schedules), *linter.herds()]
 
 
 def _ending(watched: Watched, now: datetime) -> Iterator[Warned]:
@@ -116,17 +140,6 @@ def _too_often(watched: Watched, now: datetime) -> Iterator[Warned]:
     if spec.jitter > shortest:
         text = f"{spec.name}: jitter is longer than the {duration_text(shortest)} between two"
         yield Warned("jitter", spec.name, f"{text}, which may change places")
-
-
-def _herds(schedules: Sequence[Watched], now: datetime, herd: int) -> Iterator[Warned]:
-    """Warn of the three worst minutes of the coming day."""
-    counts: Counter[datetime] = Counter()
-    for watched in schedules:
-        counts.update(_minutes(watched.recurrence, now))
-    for minute, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]:
-        if count >= herd:
-            text = f"{count} schedules are due in the minute of {_when(minute)}; spread them (H, spread)"
-            yield Warned("herd", None, text, minute)
 
 
 def _minutes(recurrence: Recurrence, now: datetime) -> set[datetime]:

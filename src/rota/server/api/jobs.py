@@ -32,7 +32,7 @@ from rota.operations.jobs import MANY, Action
 from rota.operations.preconditions import matches
 from rota.operations.rota import Rota
 from rota.server.api.bodies import Encoded, decode_body, describe_body
-from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
+from rota.server.api.pages import Cursor, Limit, Page, make_cursor, make_page, read_cursor
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, TenantDep
@@ -149,14 +149,19 @@ async def list_jobs(
         ),
     ] = False,
 ) -> JobPage:
+    """A page with filters is of the next 20,000 jobs (of the states asked for): it may have fewer items
+    than `limit`, or none, while `next` goes on with older ones. `looked_back_to`: how far it looked."""
     wanted = JobFilter.of(
         states=states, task=task, queue=queue, tag=tag, since=zoned("since", since),
         until=zoned("until", until), text=text, schedule=schedule, outcome=outcome,
     )  # fmt: skip
     before = read_cursor(cursor, UUID, wanted)
-    found = await tenant.jobs.search(wanted, before=before, limit=limit + 1)
-    page = make_page(found, limit, lambda job: job.id, wanted)
+    found = await tenant.jobs.look(wanted, before=before, limit=limit + 1)
+    page = make_page(found.jobs, limit, lambda job: job.id, wanted)
     counted = await tenant.jobs.count_matching(wanted) if count else None
+    if found.until is not None:
+        following = make_cursor(found.until, wanted)
+        return JobPage(page.items, following, counted, found.back_to)
     return JobPage(page.items, page.next, counted)
 
 
@@ -174,13 +179,16 @@ async def list_whole_jobs(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[Job]:
-    """List jobs with their payloads, results and attempts, as `GET /v1/jobs/{id}` has them."""
+    """List jobs with their payloads, results and attempts, as `GET /v1/jobs/{id}` has them. A page with
+    filters is of the next 20,000 jobs: it may have fewer items than `limit`, while `next` goes on."""
     question = (in_state, task, queue, tag, outcome)
     before = read_cursor(cursor, UUID, question) or before
-    found = await tenant.jobs.list(
+    found, until = await tenant.jobs.look_whole(
         state=in_state, task=task, queue=queue, tag=tag, outcome=outcome, before=before,
         limit=limit + 1,
     )  # fmt: skip
+    if until is not None:
+        return Page(list(found), make_cursor(until, question))
     return make_page(found, limit, lambda job: job.id, question)
 
 

@@ -24,13 +24,22 @@ Name = Annotated[str, Meta(min_length=1, max_length=200)]
 @get("/v1/schedules:latest", policy=VIEWER, summary="List the newest occurrences of schedules")
 async def list_latest(
     tenant: TenantDep,
-    name: Annotated[
-        str | None, QueryParameter(max_length=200, description="Only of this schedule.")
+    names: Annotated[
+        list[Annotated[str, QueryParameter(max_length=200)]] | None,
+        QueryParameter(name="name", description="Only of these. Repeatable.", max_items=100),
     ] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=100, description="Of each schedule.")] = 1,
+    after: Annotated[
+        str | None,
+        QueryParameter(
+            max_length=200, description="Only of schedules whose names come after this."
+        ),
+    ] = None,
 ) -> LatestOccurrences:
-    """Newest first, by schedule."""
-    return LatestOccurrences(await tenant.schedules.latest(name, limit))
+    """Newest first, by schedule: of 500 schedules. `next` is the name to go on after."""
+    if names:
+        return LatestOccurrences(await tenant.schedules.latest_of(names, limit))
+    return LatestOccurrences(*await tenant.schedules.latest_page(limit, after=after))
 
 
 @get("/v1/schedules:calendars", policy=VIEWER, summary="List the named calendars")

@@ -36,7 +36,7 @@ from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
 from rota.operations.schedule_reads import check_years
 from rota.server.api.jobs import Filter, QueryMoment, zoned
-from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
+from rota.server.api.pages import Cursor, Limit, Page, make_cursor, make_page, read_cursor
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
 
@@ -157,12 +157,14 @@ async def list_schedules(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Page[ScheduleStatus]:
+    """A page with filters is of the next 10,000 names: it may have fewer items than `limit`, or none,
+    while `next` goes on."""
     wanted = (task, tag, paused, text or None)
     after = read_cursor(cursor, str, wanted)
-    found = await tenant.schedules.page(
-        task=task, tag=tag, paused=paused, text=text, after=after, limit=limit + 1
+    found, until = await tenant.schedules.look(
+        task=task, tag=tag, paused=paused, text=text, after=after, limit=limit
     )
-    return make_page(found, limit, lambda one: one.name, wanted)
+    return Page(list(found), None if until is None else make_cursor(until, wanted))
 
 
 @get("/v1/schedules/{name:str}", policy=VIEWER, summary="Get a schedule")

@@ -57,17 +57,27 @@ select rota.hint($1, lane, rank, count) from unnest($2::text[], $3::bigint[], $4
 select * from rota.job where namespace = $1 and id = any($2::uuid[]);
 
 -- name: list_jobs
--- Newest first; $6 is the last id of the page before.
-select * from rota.job
-where namespace = $1
-  and ($2::smallint is null or state = $2)
-  and ($3::text is null or task = $3)
-  and ($4::text is null or rota.queue_of(lane) = $4)
-  and ($5::text is null or (headers::jsonb -> 'tags') ? $5)
-  and ($6::uuid is null or id < $6)
-  and ($8::text is null or case state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else attempts -> -1 ->> 'outcome' end = $8)
-order by id desc
+-- Newest first, of the newest $9 (in the state, if one is given); $6 is the last id of the page before. They come by the
+-- indexes on ids, in their order, so that reading ends with the last row of the page.
+select * from (
+    select * from rota.job
+    where namespace = $1
+      and ($2::smallint is null or state = $2)
+      and ($6::uuid is null or id < $6)
+    order by id desc
+    limit $9) as j
+where ($3::text is null or j.task = $3)
+  and ($4::text is null or rota.queue_of(j.lane) = $4)
+  and ($5::text is null or (j.headers::jsonb -> 'tags') ? $5)
+  and ($8::text is null or case j.state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else j.attempts -> -1 ->> 'outcome' end = $8)
+order by j.id desc
 limit $7;
+
+-- name: job_after
+-- The id that is $4 places after the id $3, in the order of list_jobs.
+select j.id from rota.job as j
+where j.namespace = $1 and ($2::smallint is null or j.state = $2) and ($3::uuid is null or j.id < $3)
+order by j.id desc offset $4 - 1 limit 1;
 
 -- name: count_jobs
 select state, count(*) from rota.job
@@ -210,24 +220,14 @@ from rota.job as j
 where j.namespace = $1 and j.id = $2;
 
 -- name: list_queues
--- $2: only the queue of this name. $3: whether to count its jobs, of which there may be very many.
+-- $2: only the queue of this name. Without the numbers of jobs: see store/queue_counts.py.
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
        q.rate_count, q.rate_period, q.rate_burst, q.policy, coalesce(q.history, 'all') as history,
-       coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
-       p.lag, d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
+       0 as ready, 0 as running, 0 as scheduled, null::float8 as lag,
+       d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
 from rota.queue as q
 left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
 left join rota.depth as n on q.intake is not null and n.namespace = q.namespace and n.queue = ''
-left join (
-    select namespace, rota.queue_of(lane) as name, count(*) filter (where state = {state.ready}) as ready,
-           count(*) filter (where state = {state.running}) as running,
-           greatest(extract(epoch from rota.now() - min(due_at) filter (where state = {state.ready}))::float8, 0) as lag
-    from rota.present where $3 and namespace = $1 and ($2::text is null or rota.queue_of(lane) = $2)
-    group by 1, 2) as p on p.namespace = q.namespace and p.name = q.name
-left join (
-    select namespace, rota.queue_of(lane) as name, count(*) as scheduled
-    from rota.future where $3 and namespace = $1 and ($2::text is null or rota.queue_of(lane) = $2)
-    group by 1, 2) as f on f.namespace = q.namespace and f.name = q.name
 where q.namespace = $1 and ($2::text is null or q.name = $2)
 order by q.name;
 

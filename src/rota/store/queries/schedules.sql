@@ -199,7 +199,7 @@ returning version;
 insert into rota.schedule_version (schedule_id, version, valid_from, spec, unsettled_from, unsettled)
 values ($1, $2, $3, $4, $5, $6);
 
--- name: list_schedules
+-- name: get_schedule
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
        s.source, s.app, s.created_at, s.updated_at, t.reason as problem, t.node as problem_node, t.since as problem_since
 from rota.schedule as s
@@ -207,8 +207,7 @@ left join lateral (
     select t.node, t.since, t.reason from rota.schedule_problem as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
-where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source not in ('backfill', 'deleted')
-order by s.name;
+where s.namespace = $1 and s.name = $2 and s.source not in ('backfill', 'deleted');
 
 -- name: set_paused
 update rota.schedule set paused_at = coalesce(paused_at, rota.now()), paused_until = $3, updated_at = rota.now()
@@ -343,46 +342,55 @@ with entry as (
 select count(*) + 0 * (select count(*) from flowed) from waiting;
 
 -- name: close_backfills
-delete from rota.schedule as s
-where s.source = 'backfill' and s.deleted_at is null and s.created_at < rota.now() - interval '1 hour'
-  and not exists (select from rota.future as f where f.schedule_id = s.id)
-  and not exists (select from rota.present as p where p.schedule_id = s.id);
+-- Those that have ended, found by an index that has nothing but backfills; 1,000 at most.
+delete from rota.schedule where id = any(array(
+    select s.id from rota.schedule as s
+    where s.source = 'backfill' and s.deleted_at is null and s.created_at < rota.now() - interval '1 hour'
+      and not exists (select from rota.future as f where f.schedule_id = s.id)
+      and not exists (select from rota.present as p where p.schedule_id = s.id)
+    order by s.created_at limit 1000));
 
 -- name: latest_occurrences
--- The newest rows of the ledger, of one schedule or of each.
-select s.name, o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version,
-       coalesce(r.state, j.state) as job_state, j.started_at, case when r.id is null then j.finished_at else r.ended_at end as finished_at
-from rota.schedule as s
+-- The newest $3 rows of the ledger of each of these schedules. Everything is looked up one schedule at a time.
+select s.name, o.*
+from unnest($2::text[]) as n(name)
+join rota.schedule as s on s.namespace = $1 and s.name = n.name
 cross join lateral (
-    select * from rota.occurrence as o where o.schedule_id = s.id order by o.due_at desc limit $3
+    select o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version, coalesce(r.state, j.state) as job_state,
+           j.started_at, case when r.id is null then j.finished_at else r.ended_at end as finished_at
+    from (select * from rota.occurrence as o where o.schedule_id = s.id order by o.due_at desc limit $3) as o
+    left join lateral (select * from rota.job as j where j.id = o.job_id offset 0) as j on true
+    left join rota.run as r on r.id = o.job_id
+    order by o.due_at desc
+    offset 0
 ) as o
-left join rota.job as j on j.id = o.job_id
-left join rota.run as r on r.id = o.job_id
-where s.namespace = $1 and ($2::text is null or s.name = $2)
 order by s.name, o.due_at desc;
 
+-- name: schedule_names
+-- The first $3 after the name $2.
+select s.name from rota.schedule as s
+where s.namespace = $1 and s.source not in ('backfill', 'deleted') and ($2::text is null or s.name > $2)
+order by s.name limit $3;
+
 -- name: task_durations
--- How long the tasks of schedules take, by the last 1,000 runs of each that succeeded within a week. So for the workflows
--- that schedules start.
-select task, count(*) as runs, percentile_cont(0.5) within group (order by seconds) as p50,
-       percentile_cont(0.95) within group (order by seconds) as p95
-from (
-    select p.task, extract(epoch from p.finished_at - p.started_at)::float8 as seconds,
-           row_number() over (partition by p.task order by p.finished_at desc) as place
-    from rota.past as p
-    where p.namespace = $1 and p.state = {state.succeeded} and p.started_at is not null
-      and p.finished_at > rota.now() - interval '7 days'
-      and p.task in (select s.task from rota.schedule as s where s.namespace = $1)
-      and p.task <> 'rota' || '.start'
-    union all
-    select 'workflow ' || r.name, extract(epoch from r.ended_at - r.created_at)::float8,
-           row_number() over (partition by r.name order by r.ended_at desc)
-    from rota.run as r
-    where r.namespace = $1 and r.state = {run.succeeded} and r.schedule_id is not null
-      and r.ended_at > rota.now() - interval '7 days'
-) as run
-where place <= 1000
-group by task;
+-- The runs of each task within a week, by the hour's counts of their durations (core/histogram.py): the history isn't read.
+select t.name as task, d.place - 1 as place, sum(d.count)::bigint as count
+from rota.task as t
+join rota.run_stats as s on s.namespace = t.namespace and s.span = 3600 and s.task = t.name
+  and s.at >= rota.now() - interval '7 days'
+cross join lateral unnest(s.durations) with ordinality as d(count, place)
+where t.namespace = $1 and d.count > 0
+group by 1, 2
+order by 1, 2;
+
+-- name: workflow_durations
+-- The same for workflows that schedules start: of the newest $2 runs that have ended.
+select 'workflow ' || r.name as task, count(*) as runs,
+       percentile_cont(0.5) within group (order by r.seconds) as p50, percentile_cont(0.95) within group (order by r.seconds) as p95
+from (select r.name, extract(epoch from r.ended_at - r.created_at)::float8 as seconds
+      from (select * from rota.run as r where r.ended_at > rota.now() - interval '7 days' order by r.ended_at desc limit $2) as r
+      where r.namespace = $1 and r.state = {run.succeeded} and r.schedule_id is not null) as r
+group by 1;
 
 -- name: next_moment
 -- When something is due next, for tests that move time.

@@ -56,7 +56,7 @@ left join lateral (
     select t.node, t.since, t.reason from rota.schedule_problem as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
-where ($2::text is null or s.task = $2)
+where ($2::text is null or s.task = $2 or (s.task = 'rota' || '.start' and strpos(s.spec::text, '\u0000') = 0 and s.spec ->> 'workflow' = $2))
   -- A NUL, which older releases let pass, can't become text.
   and ($3::text is null or case when strpos(s.spec::text, '\u0000') = 0 then (s.spec::jsonb -> 'tags') ? $3 end)
   and ($4::boolean is null or (s.paused_at is not null) = $4)

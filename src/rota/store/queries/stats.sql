@@ -1,12 +1,65 @@
--- Stats for monitoring. Of the present, the future and the dead letters, never of the history.
+-- Stats for monitoring. Of the present, the future and the dead letters up to a limit, never of the history.
 
--- name: count_by_queue
-select p.namespace, rota.queue_of(p.lane) as queue, rota.state_label(p.state) as state, count(*) as jobs,
-       case when p.state = {state.ready} then greatest(extract(epoch from rota.now() - min(p.due_at))::float8, 0) end as lag
-from rota.present as p group by 1, 2, p.state
-union all
-select f.namespace, rota.queue_of(f.lane), rota.state_label(f.state), count(*), null
-from rota.future as f group by 1, 2, f.state;
+-- name: present_by_lane
+-- The first $3 jobs of each lane, by its index, which has them in the order of claims: what runs comes first. With fewer
+-- than $3 that is all of them. The entry of a lane's sublanes stands for all of these. $1, $2: null for all.
+select l.namespace, l.queue, l.lane, h.held, h.running,
+       case when h.oldest_at is not null then greatest(extract(epoch from rota.now() - h.oldest_at)::float8, 0) end as lag
+from (select lane, namespace, queue from rota.lane union select lane, namespace, queue from rota.new_lane) as l
+cross join lateral (
+    select count(*) as held, count(*) filter (where p.state = {state.running}) as running,
+           min(p.due_at) filter (where p.state = {state.ready}) as oldest_at
+    from (
+        (select p.state, p.due_at from rota.present as p where p.lane = l.lane order by p.rank, p.id limit $3)
+        union all
+        (select p.state, p.due_at from rota.present as p
+         where right(l.lane, 1) = '#' and p.lane > l.lane and p.lane < left(l.lane, -1) || '$'
+         order by p.lane, p.rank, p.id limit $3)) as p) as h
+where ($1::text is null or l.namespace = $1) and ($2::text[] is null or l.queue = any($2))
+order by l.lane;
+
+-- name: future_by_queue
+-- Only of a future that is small.
+select f.namespace, rota.queue_of(f.lane) as queue, count(*) filter (where f.state = {state.scheduled}) as scheduled,
+       count(*) filter (where f.state = {state.waiting}) as waiting
+from rota.future as f
+where ($1::text is null or f.namespace = $1) and ($2::text[] is null or rota.queue_of(f.lane) = any($2))
+group by 1, 2;
+
+-- Never run, but planned: how many rows the planner expects is the answer (store/estimates.py).
+
+-- name: all_future
+select from rota.future as f;
+
+-- name: all_dead
+select from rota.dead as d;
+
+-- name: ready_of_lane
+select from rota.present as p where p.lane = $1;
+
+-- name: ready_of_sublanes
+select from rota.present as p where p.lane > $1 and p.lane < left($1, -1) || '$';
+
+-- name: scheduled_of_lane
+select from rota.future as f where f.lane = $1 and f.state = {state.scheduled};
+
+-- name: scheduled_of_sublanes
+select from rota.future as f where f.lane > $1 and f.lane < left($1, -1) || '$' and f.state = {state.scheduled};
+
+-- name: waiting_of_lane
+select from rota.future as f where f.lane = $1 and f.state = {state.waiting};
+
+-- name: waiting_of_sublanes
+select from rota.future as f where f.lane > $1 and f.lane < left($1, -1) || '$' and f.state = {state.waiting};
+
+-- name: dead_of_task
+select from rota.dead as d where d.task = $1;
+
+-- name: newest_dead_by_task
+select d.namespace, d.task, count(*) as jobs
+from (select d.namespace, d.task from rota.dead as d order by d.finished_at desc limit $1) as d
+group by 1, 2
+order by 1, 2;
 
 -- name: count_limits
 -- Limits that are in use; those of the keys of a task or queue together, since there may be millions. `most`: of each key.
@@ -41,6 +94,7 @@ left join blocked as b on b.namespace = u.namespace and b.name = u.name
 left join asked as k on k.namespace = u.namespace and k.name = u.name;
 
 -- name: count_dead_by_task
+-- Only where they are few.
 select namespace, task, count(*) as jobs from rota.dead group by 1, 2;
 
 -- name: count_set_aside
