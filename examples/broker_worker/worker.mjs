@@ -170,8 +170,8 @@ class Job {
   stopping = new AbortController();
   stop = this.stopping.signal;
 
-  constructor(link, { job, token, task, payload, timeout }) {
-    Object.assign(this, { link, task, payload, timeout, ticket: { job, token } });
+  constructor(link, { job, token, task, payload, timeout, go }) {
+    Object.assign(this, { link, task, payload, timeout, go, ticket: { job, token } });
   }
   alive() {
     this.lives = true;
@@ -268,17 +268,19 @@ class Worker {
       }
     }
   }
-  // Starts what relays let go, once, and only while the lease is sure to be good; gives back the rest.
+  // Starts what relays let go, in the offer or when asked, once, and only while the lease is sure to be good; gives
+  // back the rest.
   async begin(link, offered) {
     for (const job of offered) {
       this.jobs.add(job);
       this.seen = Math.max(this.seen, job.ticket.token);
     }
     const sent = performance.now();
-    const { go } = await link.call("begin", { jobs: offered.map((job) => job.ticket) });
+    const asked = offered.filter((job) => !job.go).map((job) => job.ticket);
+    const { go } = asked.length ? await link.call("begin", { jobs: asked }) : { go: [] };
     const trusted = performance.now() < Math.min(this.trusted, sent + this.lease);
     for (const job of offered) {
-      const starts = trusted && !this.leaving && go.some(same(job.ticket)) && !job.stop.aborted;
+      const starts = trusted && !this.leaving && (job.go || go.some(same(job.ticket))) && !job.stop.aborted;
       (starts ? job.run() : job.say("finish", { outcome: "released", begun: false }))
         .catch((error) => console.log("gone", job.task, job.ticket.job, error.message))
         .finally(() => this.jobs.delete(job));

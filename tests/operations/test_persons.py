@@ -166,6 +166,25 @@ async def test_a_changed_encryption_key_keeps_what_was_sealed_and_finds_whom_to_
             await alone.persons.open(each)
 
 
+async def test_nobody_is_erased_by_name_without_all_the_keys_they_may_be_found_by(
+    keyed: App, make_app: Callable[..., App]
+) -> None:
+    """One who has only the old key finds one of two rows, and would say that the person is erased."""
+    namespace = keyed.settings.namespace
+    by_old = await keyed.persons.seal(ADA, "old")
+    alone = make_app(encryption_keys=NEW, namespace=namespace)
+    by_new = await alone.persons.seal(ADA, "new")
+    for app in (keyed, alone):
+        with pytest.raises(KeyMissing, match="which this process doesn't have"):
+            await app.persons.erase(ADA)
+    assert (await keyed.persons.open(by_old), await alone.persons.open(by_new)) == ("old", "new")
+    both = make_app(encryption_keys=f"{NEW},{OLD}", namespace=namespace)
+    await both.persons.erase(ADA)
+    for each in (by_old, by_new):
+        with pytest.raises(PersonErased):
+            await both.persons.open(each)
+
+
 async def test_a_value_of_another_namespace_or_one_that_was_changed_is_refused(
     keyed: App, make_app: Callable[..., App]
 ) -> None:

@@ -56,7 +56,7 @@ ARGUMENTS = {
     "note_alive": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint], null",
     "offered_to_worker": f"'{NODE}', 'default', array['{NIL}'::uuid], array[1::bigint]",
-    "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
+    "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], 'default'",
     "cancels_of": f"'{NODE}'",
     "moved_on": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "check_lease": f"'{NODE}', '{NIL}', 1",

@@ -26,7 +26,14 @@ import msgspec
 
 from rota.core.administration import Person
 from rota.core.codec import ResultReader, encode_hook
-from rota.errors import ConfigError, InvalidArguments, NotAuthentic, NotFound, PersonErased
+from rota.errors import (
+    ConfigError,
+    InvalidArguments,
+    KeyMissing,
+    NotAuthentic,
+    NotFound,
+    PersonErased,
+)
 from rota.lib.ids import new_id, new_nonce
 from rota.lib.sealing import KEY_BYTES, person_of, seal, unseal
 from rota.operations.base import Operations
@@ -91,6 +98,7 @@ class Persons(Operations):
         database = await self._database()
         prints = database.encryption.person_fingerprints(person)
         store = PersonStore(database)
+        await self._check_keys(store, database.encryption)
         known = await store.find(self._namespace, prints)
         if known:
             erased = await self._erase(store, [each.id for each in known], prints)
@@ -102,6 +110,18 @@ class Persons(Operations):
             "lists who was",
             subject=person,
         )
+
+    async def _check_keys(self, store: PersonStore, encryption: Encryption) -> None:
+        """Refuse to look for a person by name where some of their rows could not be found."""
+        own = encryption.ring.names if encryption.ring else []
+        others = [each for each in await store.encryption_keys(self._namespace) if each not in own]
+        if others:
+            raise KeyMissing(
+                f"keys of persons of the namespace {self._namespace!r} are encrypted with the "
+                f"encryption key {', '.join(others)}, which this process doesn't have: what was sealed "
+                "there for the same person would stay readable. Add it to encryption_keys, or run "
+                "`rota encrypt --rotate` where all keys are"
+            )
 
     async def erase_ids(self, ids: Sequence[UUID]) -> Sequence[Person]:
         """Destroy the keys of persons by their ids, as after a restore. Returns those that had one."""

@@ -42,6 +42,10 @@ class PersonStore(Store):
     async def list(self, namespace: str, erased: bool | None, limit: int) -> Sequence[Person]:
         return await self._all(Person, "list_persons", namespace, erased, limit)
 
+    async def encryption_keys(self, namespace: str) -> Sequence[str]:
+        """Return the encryption keys under which persons' keys are stored."""
+        return await self._all(str, "encryption_keys_of_persons", namespace)
+
     async def erase(
         self, namespace: str, fingerprints: Sequence[str], ids: Sequence[UUID]
     ) -> Sequence[Person]:

@@ -110,9 +110,9 @@ class RemoteStore(Store):
     async def find(self, id: UUID) -> WorkerState | None:
         return await self._first(WorkerState, "find_worker", id, self.namespace)
 
-    async def renew(self, id: UUID, lease: float, *, draining: bool = False) -> bool:
-        """Renew a worker's lease; False if it has ended."""
-        return bool(await self.database.fetch("renew_worker", id, self.namespace, lease, draining))
+    async def renew(self, id: UUID, lease: float, *, draining: bool = False) -> WorkerState | None:
+        """Renew a worker's lease; None if it has ended."""
+        return await self._first(WorkerState, "renew_worker", id, self.namespace, lease, draining)
 
     async def end(self, connection: Connection, id: UUID) -> bool:
         return bool(await self.database.fetch("end_worker", id, self.namespace, on=connection))
@@ -122,8 +122,15 @@ class RemoteStore(Store):
     async def next_try(self) -> int:
         return await self._one(int, "next_try")
 
-    async def claim(self, id: UUID, request: str, this_try: int, most: int) -> list[Any]:
-        return await self.database.fetch("claim_remote", id, request, this_try, most)
+    async def claim(
+        self, id: UUID, request: str, this_try: int, most: int, *, advertises: bool = False,
+        withdraws: bool = False,
+    ) -> list[Any]:  # fmt: skip
+        """Claim jobs. `advertises`: that the worker is idle, if there are none; `withdraws`: that it
+        was, if there are some."""
+        return await self.database.fetch(
+            "claim_remote", id, request, this_try, most, advertises, withdraws
+        )
 
     async def count_suspects(self, id: UUID, token: int, crashes: int) -> int:
         return await self._one(int, "count_suspects", id, token, crashes)
@@ -160,7 +167,9 @@ class RemoteStore(Store):
     async def held_for_finish(
         self, connection: Connection, id: UUID, jobs: Iterable[JobToken]
     ) -> list[Any]:
-        return await self.database.fetch("held_for_finish", id, *_columns(jobs), on=connection)
+        return await self.database.fetch(
+            "held_for_finish", id, *_columns(jobs), self.namespace, on=connection
+        )
 
     async def were_finished(
         self, connection: Connection, id: UUID, jobs: Iterable[JobToken]

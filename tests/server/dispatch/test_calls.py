@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID
@@ -50,14 +49,19 @@ class Worker:
     async def beat(self, *offers: Any, seen: int) -> Any:
         return await self.call("heartbeat", {"jobs": [ticket(o) for o in offers], "seen": seen})
 
-    async def marked(self, offer: Any) -> Any:
+    async def query(self, sql: str, *arguments: Any) -> Any:
+        """Run a statement, with `{}` for the schema."""
         settings = self.app.settings
         connection = await asyncpg.connect(settings.database_url)
-        found = await connection.fetchval(
-            f"select started_at from {settings.schema}.present where id = $1", UUID(offer["job"])
+        try:
+            return await connection.fetchval(sql.format(settings.schema), *arguments)
+        finally:
+            await connection.close()
+
+    async def marked(self, offer: Any) -> Any:
+        return await self.query(
+            "select started_at from {}.present where id = $1", UUID(offer["job"])
         )
-        await connection.close()
-        return found
 
     async def job(self, offer: Any) -> Any:
         return await self.app.jobs.get(UUID(offer["job"]))
@@ -69,8 +73,7 @@ def ticket(offer: Any) -> dict[str, Any]:
 
 @pytest.fixture
 async def make_worker(make_app: Callable[..., App]) -> AsyncIterator[Callable[[], Worker]]:
-    # A lease of a moment: what a worker doesn't know of for longer is given back.
-    app = make_app(heartbeat=0.2, missed_heartbeats=2)
+    app = make_app()
     async with ServerContext.open(app) as context:
         calls = WorkerCalls(context, "default", "redis://test")
         yield lambda: Worker(app, calls)
@@ -82,10 +85,9 @@ async def worker(make_worker: Callable[[], Worker]) -> Worker:
 
 
 async def longer_than_a_lease(worker: Worker) -> None:
-    """Let the lease's time pass, and keep the worker alive."""
-    for _ in range(6):
-        await asyncio.sleep(0.1)
-        await worker.call("heartbeat", {})
+    """Make what is held be held for longer than a lease, and keep the worker alive."""
+    await worker.query("update {}.present set claimed_at = claimed_at - interval '1 hour'")
+    await worker.call("heartbeat", {})
 
 
 async def test_a_claim_that_is_delivered_again_takes_nothing(worker: Worker):
@@ -123,6 +125,39 @@ async def test_an_offer_is_not_begun_and_begin_may_be_repeated(worker: Worker):
     assert await worker.finish(offer) == "accepted"
     assert await worker.finish(offer) == "accepted"
     assert await worker.begin(offer) == []
+
+
+async def test_an_offer_says_whether_it_may_start_without_begin(worker: Worker):
+    """What must be marked first, asks first: or nobody would know after a crash that it had begun."""
+    for task in ("work", "once"):
+        await worker.app.submit(task, {})
+    offers = {offer["task"]: offer for offer in await worker.claim()}
+    assert {task: offer["go"] for task, offer in offers.items()} == {"work": True, "once": False}
+    assert await worker.marked(offers["work"]) is None
+    assert await worker.finish(offers["work"]) == "accepted"
+
+
+async def test_a_job_that_took_its_process_with_it_twice_asks_first(worker: Worker):
+    handle = await worker.app.submit("work", {})
+    await worker.query("update {}.present set crashes = 2 where id = $1", handle.id)
+    [offer] = await worker.claim()
+    assert offer["go"] is False
+    assert await worker.begin(offer) == [ticket(offer)]
+    assert await worker.marked(offer) is not None
+
+
+async def test_an_outcome_of_another_namespaces_worker_is_not_taken(
+    worker: Worker, make_worker: Callable[[], Worker], make_app: Callable[..., App]
+):
+    """Also where row security is off: the namespace is a part of the statement."""
+    await worker.app.submit("work", {})
+    [offer] = await worker.claim()
+    async with ServerContext.open(worker.app) as context:
+        elsewhere = WorkerCalls(context, "elsewhere", "redis://test")
+        item = {**ticket(offer), "outcome": "succeeded"}
+        with pytest.raises(Exception, match="there is no worker"):
+            await elsewhere.answer(worker.id, "finish", msgspec.json.encode({"items": [item]}))
+    assert await worker.finish(offer) == "accepted"
 
 
 async def test_what_was_cancelled_while_it_was_offered_does_not_begin(worker: Worker):
@@ -196,7 +231,7 @@ async def test_one_that_began_and_is_unknown_is_not_run_again(worker: Worker):
 async def test_a_worker_whose_lease_has_run_out_begins_nothing(worker: Worker):
     await worker.app.submit("work", {})
     [offer] = await worker.claim()
-    await asyncio.sleep(0.6)
+    await worker.query("update {}.node set expires_at = now() - interval '1 second'")
     assert await worker.begin(offer) == []
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App
+from rota.server.remote_workers import subscription
 from tests.support.api import query
 from tests.support.remote_worker import RemoteWorker, submit, ticket
 from tests.support.server_fixtures import LiveServer, serving
@@ -58,6 +59,27 @@ async def test_who_waits_goes_on_waiting_when_the_line_that_hears_is_cut(
         await submit(server)
         async with asyncio.timeout(20):
             assert len(await waiting) == 1
+
+
+async def test_the_line_that_hears_is_kept_between_requests_and_given_up_later(
+    make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
+):
+    async with serving(make_app(port=0, heartbeat=1000, poll=1000)) as server:
+        worker = await RemoteWorker.register(server)
+        subscriptions = server.context.subscriptions
+        for _ in range(3):
+            waiting = asyncio.create_task(worker.claim(wait=30))
+            await eventually(lambda: is_idle(server), what="the advertisement")
+            heard = dict(subscriptions._channels)
+            assert (len(heard), subscriptions._locked) == (2, {UUID(worker.id)})
+            await submit(server)
+            assert len(await waiting) == 1
+            assert not await is_idle(server)
+            assert subscriptions._channels == heard
+        monkeypatch.setattr(subscription, "_LINGER", 0.01)
+        assert await worker.claim(wait=0.1) == []
+        assert not await is_idle(server)
+        await eventually(lambda: not (subscriptions._channels or subscriptions._locked))
 
 
 async def test_a_server_that_stops_lets_nobody_wait(make_app: Callable[..., App]):

@@ -125,12 +125,16 @@ class RedisBroker:
 
     async def answers(self, worker: UUID, wait: float) -> Sequence[bytes]:
         stream = self._worker + worker.hex
-        if read := self._read.get(worker):
-            await self._ask(self._redis.xdel(stream, *read))
-            self._read.pop(worker, None)
         block = max(int(wait * 1000), 1)
         command = ("XREAD", "COUNT", 1000, "BLOCK", block, "STREAMS", stream, "0")
-        found = await self._ask(self._command(*command))
+        if read := self._read.get(worker):
+            # Both in one trip: what comes next must not wait for what is done with.
+            pipe = self._redis.pipeline(transaction=False)
+            pipe.xdel(stream, *read)
+            pipe.execute_command(*command, **_RAW)
+            found = (await self._ask(pipe.execute()))[1]
+        else:
+            found = await self._ask(self._command(*command))
         entries = _entries(found)
         self._read[worker] = [id for id, _ in entries]
         return [delivery.body for delivery in _deliveries(entries)]

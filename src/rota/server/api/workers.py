@@ -59,8 +59,7 @@ async def claim_jobs(
     request: RotaRequest, workers: WorkersDep, worker_id: FromPath[UUID],
     data: JSONBody[messages.ClaimRequest],
 ) -> messages.Claimed:  # fmt: skip
-    await workers.renew(worker_id)
-    worker = await workers.find(worker_id)
+    worker = await workers.renew(worker_id)
     if worker.state == "draining":
         raise Problem(409, "worker-draining", f"worker {worker_id} is draining: it gets no jobs")
     asker = Asker(worker_id, _gone(request), partial(authorize_again, request))

@@ -13,7 +13,8 @@ bear that:
   Attempt n + 1 takes what attempt n took, under a new token: by sending it the worker has promised to
   ignore the answer to attempt n. What is claimed is offered, and isn't marked as begun.
 - `begin` asks for offered jobs, and marks those that must be marked. It changes nothing when it is
-  delivered again. A worker starts a job once for each token, and only after `begin` was answered.
+  delivered again. A worker starts a job once for each token, and only after `begin` was answered; or at
+  once, if the offer says `go`: nothing has to be marked, and the worker's lease and the token guard it.
 """
 
 from __future__ import annotations
@@ -85,8 +86,7 @@ class WorkerCalls:
 
     async def _claim(self, worker: UUID, data: messages.RelayedClaim) -> messages.Offered:
         workers = self._workers
-        await workers.renew(worker)
-        state = await workers.find(worker)
+        state = await workers.renew(worker)
         if state.state == "draining":
             raise Problem(409, "worker-draining", f"worker {worker} is draining: it gets no jobs")
         # Whether it is still there, nobody knows: what it doesn't begin is given back later.
@@ -95,7 +95,7 @@ class WorkerCalls:
         jobs, cancels = await self._context.claims.claim(
             workers.store, state, data, asker, offered_try=data.attempt
         )
-        offers = [messages.to_claimed(job) for job in jobs]
+        offers = [messages.to_offered(job) for job in jobs]
         # An offer that the worker never saw must not wait for the next that it sees.
         seen = max((job.token for job in jobs), default=0) or await workers.store.next_try()
         return messages.Offered(offers, messages.to_held(cancels), seen)

@@ -3,8 +3,9 @@
 Protocol. See `rota.runtime.attempts`, steps 1 to 5. A claim is one statement (`rota.claim_remote`)
 under a new token. What it took is held here until it is due, marked as started where that is needed,
 and handed out; what can't be handed out is given back. A request that finds nothing and may wait
-subscribes to hints, advertises in the worker's row that it is idle, claims again, and then claims with
-each hint, or after a pause.
+advertises in the worker's row that it is idle, subscribes to hints, claims again, and then claims with
+each hint, or after a pause. The claim itself advertises, and withdraws that when it finds something, so
+that what was found is not held up.
 
 Whether the worker may still ask is checked again while it waits, and before jobs are handed out, by the
 rules for requests: a worker whose token was revoked meanwhile gets the refusal that its next request
@@ -82,6 +83,7 @@ class Claims:
         this_try = await store.next_try() if offered_try is None else offered_try
         claim_once = _Claim(store, request, this_try, left, asker)
         claim_once.marks = offered_try is None
+        claim_once.advertises = request.wait > 0
         try:
             if jobs := await claim_once():
                 return jobs, ()
@@ -94,21 +96,19 @@ class Claims:
             subscription = Subscription(asker.worker, store.namespace, served)
             async with self._subscriptions.open(subscription):
                 try:
-                    return await self._wait(store, request.max, claim_once, subscription, ends)
+                    return await self._wait(store, claim_once, subscription, ends)
                 finally:
-                    await asyncio.shield(_withdraw(store, subscription))
+                    await asyncio.shield(_pass_on(store, subscription))
         finally:
             left.cancel()
+            if claim_once.advertised:
+                await asyncio.shield(_withdraw(store, asker.worker))
 
     async def _wait(
-        self,
-        store: RemoteStore,
-        most: int,
-        claim_once: _Claim,
-        subscription: Subscription,
-        ends: float,
+        self, store: RemoteStore, claim_once: _Claim, subscription: Subscription, ends: float
     ) -> Handed:
-        await store.work.advertise_idle(subscription.worker, most)
+        claim_once.withdraws = True
+        look_at = monotonic() + self._settings.lease_seconds / 3  # its lease was just renewed
         while not (claim_once.left.done() or self._stopping.is_set()):
             subscription.woken.clear()
             jobs = await claim_once()
@@ -116,10 +116,11 @@ class Claims:
             if jobs or subscription.signalled:
                 worker = subscription.worker
                 return jobs, await store.cancels(worker) if subscription.signalled else ()
-            state = await store.find(subscription.worker)
-            # Its lease must not expire while it waits for the answer.
-            if state is None or state.trusted < self._settings.lease_seconds / 3:
-                break
+            if monotonic() >= look_at:
+                state = await store.find(subscription.worker)
+                # Its lease must not expire while it waits for the answer.
+                if state is None or state.trusted < self._settings.lease_seconds / 3:
+                    break
             left_to_wait = ends - monotonic()
             if left_to_wait <= 0:
                 break
@@ -172,11 +173,20 @@ class _Claim:
         self.left = left
         self.check = asker.check
         self.marks = True  # what it hands out counts as begun
+        self.advertises = False
+        self.withdraws = False
+        self.advertised = False
         self.took: Sequence[Any] = ()  # rows that the last call claimed, handed out or not
 
     async def __call__(self) -> list[Work]:
         """Claim jobs and return those that can be handed out now. The rest is given back in any case."""
-        rows = await self._store.claim(self._worker, self._id, self._try, self._most)
+        self.advertised |= self.advertises
+        rows = await self._store.claim(
+            self._worker, self._id, self._try, self._most, advertises=self.advertises,
+            withdraws=self.withdraws,
+        )  # fmt: skip
+        if rows:
+            self.advertised = False
         self.took = rows
         received = monotonic()
         if not rows:
@@ -235,10 +245,14 @@ class _Claim:
         return [work for work in works if not must_mark(work) or answers.get(work.id) == "start"]
 
 
-async def _withdraw(store: RemoteStore, subscription: Subscription) -> None:
-    """Withdraw the advertisement, and pass on the hints that only this worker was given."""
+async def _withdraw(store: RemoteStore, worker: UUID) -> None:
     with contextlib.suppress(StoreUnavailable):  # hints may be lost
-        await store.work.withdraw_idle(subscription.worker)
+        await store.work.withdraw_idle(worker)
+
+
+async def _pass_on(store: RemoteStore, subscription: Subscription) -> None:
+    """Pass on the hints that only this worker was given."""
+    with contextlib.suppress(StoreUnavailable):
         await subscription.pending.pass_on(store.work, subscription.worker, store.namespace)
 
 

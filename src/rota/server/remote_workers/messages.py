@@ -24,6 +24,7 @@ from rota.model import (
     Retry,
 )
 from rota.operations.job_request import Name, NearPatience, Resources, known_name
+from rota.runtime.attempts import must_mark
 from rota.runtime.work import Work
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 from rota.worker.runners.results import (
@@ -265,11 +266,18 @@ class Claimed(msgspec.Struct, frozen=True):
     cancel: Sequence[HeldJob]
 
 
+class OfferedJob(ClaimedJob, frozen=True, kw_only=True):
+    """A job that is offered. `go`: it may start without `begin`, because nothing has to be written
+    before that."""
+
+    go: bool
+
+
 class Offered(msgspec.Struct, frozen=True):
     """Jobs that are offered, and as `Claimed`. `seen`: as if you had been offered this token, too: all
     that was claimed for you before has a lower one."""
 
-    jobs: Sequence[ClaimedJob]
+    jobs: Sequence[OfferedJob]
     cancel: Sequence[HeldJob]
     seen: int
 
@@ -339,12 +347,20 @@ class Left(msgspec.Struct, frozen=True):
 
 
 def to_claimed(work: Work) -> ClaimedJob:
-    return ClaimedJob(
-        job=work.id, token=work.token, task=work.task, payload=msgspec.Raw(work.payload),
-        attempt=work.attempt, max_attempts=work.max_attempts, guarantee=work.guarantee.label,  # type: ignore[arg-type]
-        timeout=work.timeout, due_at=work.due_at, key=work.key,
-        headers=msgspec.Raw((work.headers or "{}").encode()),
-    )  # fmt: skip
+    return ClaimedJob(**_claimed(work))
+
+
+def to_offered(work: Work) -> OfferedJob:
+    return OfferedJob(**_claimed(work), go=not must_mark(work))
+
+
+def _claimed(work: Work) -> dict[str, Any]:
+    return {
+        "job": work.id, "token": work.token, "task": work.task, "payload": msgspec.Raw(work.payload),
+        "attempt": work.attempt, "max_attempts": work.max_attempts, "guarantee": work.guarantee.label,
+        "timeout": work.timeout, "due_at": work.due_at, "key": work.key,
+        "headers": msgspec.Raw((work.headers or "{}").encode()),
+    }  # fmt: skip
 
 
 def to_held(jobs: Sequence[JobToken]) -> list[HeldJob]:

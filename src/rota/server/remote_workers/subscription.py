@@ -2,10 +2,13 @@
 
 Protocol. One connection of this server LISTENs on the channel of each worker that waits, and on its
 namespace's; and holds the worker's advisory lock, by which senders of hints see that it is listening
-(`rota.is_listening`). A subscription is opened for one waiting request, and closed with it; two requests
-of a worker share what they need. When the connection breaks, all waiting requests are woken, and
-subscribe again; without a connection (or behind a pooler, where LISTEN is of no use) no hints arrive,
-and claims poll more often. Nothing here is needed for correctness: a hint that is lost costs time.
+(`rota.is_listening`). A subscription is opened for one waiting request, and closed with it; two
+requests of a worker share what they need, and so do those that follow each other: the connection stops
+to LISTEN ten seconds after a worker's last request. Another server that the worker has turned to
+meanwhile LISTENs as well, and has the lock as soon as it is free: hints arrive in any case. When the
+connection breaks, all waiting requests are woken, and subscribe again; without a connection (or behind
+a pooler, where LISTEN is of no use) no hints arrive, and claims poll more often. Nothing here is needed
+for correctness: a hint that is lost costs time.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import contextlib
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -25,6 +29,8 @@ from rota.store.database import Connection, Database
 from rota.store.driver_errors import translated_errors
 
 log = logging.getLogger("rota.server")
+
+_LINGER = 10.0  # seconds after a worker's last request
 
 
 class Subscription:
@@ -65,6 +71,9 @@ class Subscriptions:
         self._open: set[Subscription] = set()
         self._channels: dict[str, tuple[str, UUID | None]] = {}  # that the connection listens to
         self._locked: set[UUID] = set()
+        # Workers without a request, in the order in which they are left: until when, and the namespace.
+        self._left: dict[UUID, tuple[float, str]] = {}
+        self._leaving: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -74,7 +83,8 @@ class Subscriptions:
         """Return whether hints for this worker arrive here."""
         connection = self._connection
         connected = connection is not None and not connection.is_closed()
-        return connected and subscription.worker in self._locked
+        channel = self._channel(subscription.namespace, subscription.worker)
+        return connected and channel in self._channels
 
     @contextlib.asynccontextmanager
     async def open(self, subscription: Subscription) -> AsyncIterator[None]:
@@ -84,14 +94,16 @@ class Subscriptions:
             yield
         finally:
             self._open.discard(subscription)
-            # Even if the request is cancelled: its channels must not stay open.
-            await asyncio.shield(self._close(subscription))
+            self._left.pop(subscription.worker, None)
+            self._left[subscription.worker] = (monotonic() + _LINGER, subscription.namespace)
+            if self._leaving is None or self._leaving.done():
+                self._leaving = asyncio.create_task(self._leave())
 
     async def listen(self, subscription: Subscription) -> None:
         """Listen for its hints, unless it does already. If that fails, none arrive."""
-        if self._database.behind_pooler or self.works(subscription):
-            return
         worker, namespace = subscription.worker, subscription.namespace
+        if self._database.behind_pooler or (worker in self._locked and self.works(subscription)):
+            return
         try:
             async with self._busy:
                 connection = await self._connected()
@@ -99,8 +111,9 @@ class Subscriptions:
                     await self._listen(connection, namespace, None)
                     await self._listen(connection, namespace, worker)
                 if worker not in self._locked:
-                    await self._database.fetch_on(connection, "lock_listener", worker)
-                    self._locked.add(worker)
+                    [row] = await self._database.fetch_on(connection, "lock_listener", worker)
+                    if row[0]:
+                        self._locked.add(worker)
         except StoreUnavailable as error:
             log.warning("can't listen for hints of worker %s, polling instead: %s", worker, error)
 
@@ -114,28 +127,40 @@ class Subscriptions:
         return connection
 
     async def _listen(self, connection: Connection, namespace: str, worker: UUID | None) -> None:
-        channel = channel_of(self._database.schema, namespace, worker)
+        channel = self._channel(namespace, worker)
         if channel not in self._channels:
             await connection.add_listener(channel, self._notified)
             self._channels[channel] = (namespace, worker)
 
-    async def _close(self, closed: Subscription) -> None:
-        """Stop listening to what no other request needs."""
+    async def _leave(self) -> None:
+        """Stop listening for workers that have had no request for a while, until there are none."""
+        while self._left:
+            worker, (until, namespace) = next(iter(self._left.items()))
+            if (seconds := until - monotonic()) > 0:
+                await asyncio.sleep(seconds)
+            elif self._left.pop(worker, None):
+                await self._close(worker, namespace)
+
+    async def _close(self, worker: UUID, namespace: str) -> None:
+        """Stop listening to what no request needs."""
         with contextlib.suppress(StoreUnavailable):
             async with self._busy:
                 connection = self._connection
                 if connection is None or connection.is_closed():
                     return
-                if not any(other.worker == closed.worker for other in self._open):
-                    await self._unlisten(connection, closed.namespace, closed.worker)
-                    if closed.worker in self._locked:
-                        self._locked.discard(closed.worker)
-                        await self._database.fetch_on(connection, "unlock_listener", closed.worker)
-                if not any(other.namespace == closed.namespace for other in self._open):
-                    await self._unlisten(connection, closed.namespace, None)
+                if not any(other.worker == worker for other in self._open):
+                    await self._unlisten(connection, namespace, worker)
+                    if worker in self._locked:
+                        self._locked.discard(worker)
+                        await self._database.fetch_on(connection, "unlock_listener", worker)
+                if not any(other.namespace == namespace for other in self._open):
+                    await self._unlisten(connection, namespace, None)
+
+    def _channel(self, namespace: str, worker: UUID | None) -> str:
+        return channel_of(self._database.schema, namespace, worker)
 
     async def _unlisten(self, connection: Connection, namespace: str, worker: UUID | None) -> None:
-        channel = channel_of(self._database.schema, namespace, worker)
+        channel = self._channel(namespace, worker)
         if self._channels.pop(channel, None) is not None:
             with translated_errors():
                 await connection.remove_listener(channel, self._notified)
@@ -153,6 +178,9 @@ class Subscriptions:
                 subscription.woken.set()
 
     async def close(self) -> None:
+        if self._leaving is not None:
+            self._leaving.cancel()
+            await asyncio.gather(self._leaving, return_exceptions=True)
         connection, self._connection = self._connection, None
         if connection is not None and not connection.is_closed():
             connection.terminate()

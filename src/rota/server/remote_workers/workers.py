@@ -121,11 +121,13 @@ class RemoteWorkers:
             raise NotFound(f"there is no worker {id} in namespace {self.store.namespace!r}")
         return found
 
-    async def renew(self, id: UUID, *, draining: bool = False) -> None:
-        """Renew its lease. Raises if it isn't alive."""
-        lease = self._settings.lease_seconds
-        if not await self.store.renew(id, lease, draining=draining):
-            _check_alive(id, await self.find(id))
+    async def renew(self, id: UUID, *, draining: bool = False) -> WorkerState:
+        """Renew its lease, and return it. Raises if it isn't alive."""
+        renewed = await self.store.renew(id, self._settings.lease_seconds, draining=draining)
+        if renewed is None:
+            renewed = await self.find(id)
+            _check_alive(id, renewed)
+        return renewed
 
     async def leave(self, id: UUID) -> int:
         """End a worker and give back what it holds. Return how many jobs."""
@@ -204,7 +206,8 @@ class RemoteWorkers:
 
     async def report(self, id: UUID, data: FinishRequest | ProgressRequest | LogRequest) -> Answers:
         """Write what a worker reports. Return one answer for each item, in order."""
-        await self.find(id)
+        if not isinstance(data, FinishRequest) or not data.items:
+            await self.find(id)
         match data:
             case FinishRequest():
                 answers = await self.finish(id, data.items) if data.items else []
@@ -237,6 +240,8 @@ class RemoteWorkers:
             rows = await store.held_for_finish(connection, id, jobs)
             held = {(row["id"], row["token"]): row for row in rows}
             others = [job for job in jobs if job not in held]
+            if others:  # held jobs say by themselves that there is such a worker in this namespace
+                await self.find(id)
             known = await store.were_finished(connection, id, others) if others else set()
             verdicts, noticed = self._verdicts(id), list[Noticed]()
             retries = await self._retries(connection, finished, held)

@@ -15,7 +15,12 @@ $$;
 -- after all, its server notices that the request is closed and gives the jobs back) is refused. A try that was
 -- overtaken gets nothing, nor does one that is seen a second time, as a broker may deliver it: its jobs are out, and
 -- may have begun. Tries of one request wait for each other here.
-create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int)
+--
+-- One that will wait advertises that the worker is idle if it finds nothing (`advertises`), and withdraws that if it
+-- finds something (`withdraws`): a statement and a commit less than if these were others. Whoever advertises claims
+-- once more, for what came before that was to be seen.
+create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int,
+        advertises boolean default false, withdraws boolean default false)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
         guarantee smallint, timeout real, crashes smallint, due_at timestamptz, key text, headers json, early float8,
         schedule_id uuid, rank bigint, lane text, run_id uuid, step int) language plpgsql volatile
@@ -109,6 +114,14 @@ begin
         end if;
         exit when found;
     end loop;
+    if found then
+        if withdraws then
+            update rota.node as n set idle_slots = null where n.id = me and n.idle_slots is not null;
+        end if;
+    elsif advertises then
+        update rota.node as n set idle_slots = most
+        where n.id = me and n.remote and n.state = 'live' and n.idle_slots is distinct from most;
+    end if;
 end $$;
 
 -- Whether this outcome was written before: the job's record says that the attempt ended there, and not because

@@ -25,5 +25,9 @@ update rota.person as p set key = null, fingerprint = null, erased_at = rota.now
 where p.namespace = $1 and p.key is not null and (p.fingerprint = any($2::text[]) or p.id = any($3::uuid[]))
 returning p.id, p.created_at, p.erased_at;
 
+-- name: encryption_keys_of_persons
+select distinct substring(p.key from '^[$]rota-encrypted:1[.]([A-Za-z0-9_-]+)[.]') as key from rota.person as p
+where p.namespace = $1 and p.key is not null order by 1;
+
 -- name: known_persons
 select p.id, p.created_at, p.erased_at from rota.person as p where p.namespace = $1 and p.id = any($2::uuid[]);

@@ -34,7 +34,8 @@ update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_i
                where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = $1))
                  and p.node = $1 and p.state = {state.running})
 where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
-returning state, queues, capabilities;
+returning state, name, queues, capabilities, coalesce(resources, '{}') as resources, labels, ended_at,
+    extract(epoch from expires_at - rota.now())::float8 as trusted;
 
 -- name: end_worker
 update rota.node set state = 'stopped', ended_at = rota.now(), running = 0, idle_slots = null
@@ -49,7 +50,7 @@ select nextval('rota.token');
 select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes,
        rota.rank(c.due_at, 0) as rank, 0 as priority, c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step,
        c.early, extract(epoch from rota.now())::float8 as now
-from rota.claim_remote($1, $2, $3, $4) as c;
+from rota.claim_remote($1, $2, $3, $4, $5, $6) as c;
 
 -- name: unlock_listener
 select pg_advisory_unlock(rota.listener_lock($1));
@@ -125,7 +126,7 @@ cross join lateral (
            p.cancel_at is not null as cancelled, (rota.is_encrypted(p.payload) or p.run_id is not null and rota.is_encrypted(p.namespace)) as encrypted,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
-    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running}
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running} and p.namespace = $4
     for update
 ) as p;
 

@@ -38,6 +38,7 @@ class Offer(msgspec.Struct, kw_only=True):
     due_at: datetime
     key: str | None
     headers: msgspec.Raw
+    go: bool = False  # it may start without `begin`
 
 
 class Claimed(msgspec.Struct):

@@ -1,8 +1,9 @@
 """One worker by a broker: the jobs of one runner, from their offers to their reports.
 
 Protocol. See docs/guide/dispatch.md. The worker registers under a new id. It claims as many jobs as its
-runner has room for; what arrives is *offered*. For what can start now it calls `begin`, and starts what
-the answer lists, once for each token, and only while it can trust its lease: this is counted from
+runner has room for; what arrives is *offered*. What can start now starts if the offer says so; for the
+rest it calls `begin`, and starts what the answer lists. It starts once for each token, and only while it
+can trust its lease: this is counted from
 before the last heartbeat or claim that was answered, on the monotonic clock, so that an answer that was
 long on its way shortens the trust and never extends it. Log lines and progress of an attempt are
 reported before its outcome. A job is held, and named in heartbeats, from its offer until its outcome was
@@ -74,7 +75,8 @@ class Session:
         self.runner: Runner | None = None  # set before it is started
         self._held: dict[JobToken, Work] = {}  # offered, running, or ended and not answered
         self.reports = Reports(settings, tasks, self._held, lambda: self.link)
-        self._offered: deque[tuple[float, Work]] = deque()
+        self._offered: deque[tuple[float, Work, bool]] = deque()  # since when, may start at once
+        self._asking: list[Work] = []  # of those beginning, what `begin` is to be called for
         self._beginning: set[Work] = set()
         self._running: dict[Work, None] = {}
         self._alive: dict[Work, float] = {}
@@ -131,7 +133,7 @@ class Session:
     def drain(self) -> None:
         """Claim no more, and give back what hasn't begun."""
         self.draining = True
-        self.reports.let_go(work for _, work in self._offered)
+        self.reports.let_go(work for _, work, _ in self._offered)
         self._offered.clear()
         self._room.set()
 
@@ -211,8 +213,8 @@ class Session:
             if self.draining:
                 self.reports.let_go([work])
             else:
-                self._offered.append((now, work))
-        self._to_begin.set()
+                self._offered.append((now, work, offer.go))
+        self._start_offered()
 
     def _to_work(self, offer: Offer) -> Work:
         headers = bytes(offer.headers).decode()
@@ -236,28 +238,32 @@ class Session:
 
     # -- beginning
 
+    def _start_offered(self) -> None:
+        """Start what has a place and may start, and have `begin` called for what has to ask first."""
+        assert self.runner is not None
+        while self._offered and len(self._running) + len(self._beginning) < self.runner.size:
+            _, work, go = self._offered.popleft()
+            if (work.id, work.token) not in self._held:
+                continue
+            if go:
+                self._start_if_trusted(work, self._trusted_until)
+            else:
+                self._beginning.add(work)
+                self._asking.append(work)
+                self._to_begin.set()
+
     async def _begin(self) -> None:
         while True:
             await self._to_begin.wait()
             self._to_begin.clear()
-            if works := self._startable():
-                self._beginning.update(works)
-                try:
+            works, self._asking = self._asking, []
+            try:
+                if works:
                     await self._surely(partial(self._begin_some, works))
-                finally:
-                    self._beginning.difference_update(works)
-                    self._room.set()
-                    self._to_begin.set()
-
-    def _startable(self) -> list[Work]:
-        assert self.runner is not None
-        places = self.runner.size - len(self._running)
-        works: list[Work] = []
-        while self._offered and len(works) < places:
-            work = self._offered.popleft()[1]
-            if (work.id, work.token) in self._held:
-                works.append(work)
-        return works
+            finally:
+                self._beginning.difference_update(works)
+                self._start_offered()
+                self._room.set()
 
     async def _begin_some(self, works: Sequence[Work]) -> None:
         sent = monotonic()
@@ -265,15 +271,21 @@ class Session:
         answer = msgspec.json.decode(await self.link.call("begin", body), type=BeginAnswer)
         go = {(held.job, held.token) for held in answer.go}
         # The answer may have been long on its way.
-        trusted = monotonic() < min(self._trusted_until, sent + self._lease)
+        trusted_until = min(self._trusted_until, sent + self._lease)
         for work in works:
             key = (work.id, work.token)
             if key not in self._held:  # lost meanwhile
                 continue
-            if key in go and trusted and work.stopping is None and not self.draining:
-                self._start(work)
+            if key in go:
+                self._start_if_trusted(work, trusted_until)
             else:
                 self.reports.let_go([work])
+
+    def _start_if_trusted(self, work: Work, until: float) -> None:
+        if monotonic() < until and work.stopping is None and not self.draining:
+            self._start(work)
+        else:
+            self.reports.let_go([work])
 
     def _start(self, work: Work) -> None:
         assert self.runner is not None
@@ -283,7 +295,8 @@ class Session:
         except Exception as error:
             log.exception("job %s could not be started", work.id)
             failure = Failure("NotStarted", f"{type(error).__name__}: {error}")
-            self.done(work, Outcome(OutcomeKind.RAISED, failure=failure))
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure)
+            asyncio.get_running_loop().call_soon(self.done, work, outcome)
 
     # -- ending
 
@@ -298,7 +311,7 @@ class Session:
         self._measure()
         if (work.id, work.token) in self._held:
             self.reports.add(work, outcome)
-        self._to_begin.set()
+        self._start_offered()
         self._room.set()
 
     def _measure(self) -> None:
@@ -394,6 +407,8 @@ class Session:
         for job, token in list(self._held):
             self._lose(job, token)
         self._offered.clear()
+        self._beginning.difference_update(self._asking)
+        self._asking.clear()
         self._trusted_until = 0.0
         await link.stop()
         self.link.start()
