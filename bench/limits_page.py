@@ -168,6 +168,10 @@ def write(found: Found, docs: Path = sections.DOCS) -> None:
     sections.put(HEADING, "\n\n".join(part for part in parts if part), docs)
 
 
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
 def _head(found: Found) -> str:
     about = found["about"]
     settings = about["settings"]
@@ -207,7 +211,7 @@ def _section(found: Found, name: str) -> str:
         keys = list(rounds[0])
         lines += [
             f"| {' | '.join(keys)} | load | commit |", "|" + " ---: |" * (len(keys) + 1) + " --- |",
-            *(f"| {' | '.join(figure(each[key]) for key in keys)} | {cell['load']} | {cell.get('commit', '')} |"
+            *(_row([figure(each[key]) for key in keys] + [cell["load"], cell.get("commit", "")])
               for each in rounds),
         ]  # fmt: skip
     if trouble := cell.get("trouble"):

@@ -307,7 +307,10 @@ entered_together = Mutant(
     sql=in_function(
         "begin_scheduled",
         (
-            "row_number() over (partition by j.schedule_id, j.free or j.inside or j.deleted order by j.place)",
+            (
+                "row_number() over (partition by j.schedule_id, j.free or j.inside or j.deleted"
+                " order by j.place)"
+            ),
             "1",
         ),
     ),

@@ -71,7 +71,7 @@ class SimTimer(events.TimerHandle):
 
 
 def _names(handles: Collection[SimHandle | SimTimer]) -> str:
-    owners = (getattr(handle._callback, "__self__", None) for handle in handles)  # type: ignore[attr-defined]
+    owners = (getattr(handle._callback, "__self__", None) for handle in handles)  # type: ignore[union-attr]
     tasks = (owner.get_name() for owner in owners if isinstance(owner, asyncio.Task))
     return ", ".join(dict.fromkeys([*(f"{h.process}" for h in handles), *tasks]))
 
@@ -89,7 +89,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         return self.moment
 
     def _run_once(self) -> None:
-        ready: deque[SimHandle | SimTimer] = self._ready  # type: ignore[attr-defined]
+        ready: deque[SimHandle | SimTimer] = self._ready  # type: ignore[union-attr]
         timers = self._timers
         if not ready:
             while timers and timers[0][2].cancelled():
@@ -118,7 +118,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             context = copy_context()
         handle = SimHandle(callback, args, self, context)
         handle.process = context.get(PROCESS)
-        self._ready.append(handle)  # type: ignore[attr-defined]
+        self._ready.append(handle)  # type: ignore[union-attr]
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def resume(self, process: Process) -> None:
         process.paused = False
         aside, process.aside = process.aside, []
-        self._ready.extend(aside)  # type: ignore[attr-defined]
+        self._ready.extend(aside)  # type: ignore[union-attr]
 
     def kill(self, process: Process) -> None:
         process.dead = True
@@ -169,5 +169,5 @@ class SimLoop(asyncio.SelectorEventLoop):
     def bury(self) -> None:
         """Keeps all tasks that wait now for ever, so that none is ended by the garbage collector."""
         for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            task._log_destroy_pending = False  # type: ignore[union-attr]
             self._graves.append(task)
