@@ -89,7 +89,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         return self.moment
 
     def _run_once(self) -> None:
-        ready: deque[SimHandle | SimTimer] = self._ready  # type: ignore[union-attr]
+        ready: deque[SimHandle | SimTimer] = self._ready  # type: ignore[attr-defined]
         timers = self._timers
         if not ready:
             while timers and timers[0][2].cancelled():
@@ -118,7 +118,7 @@ class SimLoop(asyncio.SelectorEventLoop):
             context = copy_context()
         handle = SimHandle(callback, args, self, context)
         handle.process = context.get(PROCESS)
-        self._ready.append(handle)  # type: ignore[union-attr]
+        self._ready.append(handle)  # type: ignore[attr-defined]
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
@@ -159,7 +159,7 @@ class SimLoop(asyncio.SelectorEventLoop):
     def resume(self, process: Process) -> None:
         process.paused = False
         aside, process.aside = process.aside, []
-        self._ready.extend(aside)  # type: ignore[union-attr]
+        self._ready.extend(aside)  # type: ignore[attr-defined]
 
     def kill(self, process: Process) -> None:
         process.dead = True
@@ -169,5 +169,5 @@ class SimLoop(asyncio.SelectorEventLoop):
     def bury(self) -> None:
         """Keeps all tasks that wait now for ever, so that none is ended by the garbage collector."""
         for task in asyncio.all_tasks(self):
-            task._log_destroy_pending = False  # type: ignore[union-attr]
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._graves.append(task)
