@@ -78,6 +78,7 @@ CHANGES = {
 ELSEWHERE = {
     "dev": "runs a node", "start": "runs a node", "pool": "runs nodes", "migrate": "changes the schema",
     "recover": "adopts a database",
+    **dict.fromkeys(("persons list", "persons show", "persons erase"), "need the encryption keys"),
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
     "history partitions": "is about the whole database",
     "schedules declare": "compares with the database what code declares",

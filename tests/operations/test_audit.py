@@ -425,7 +425,7 @@ VERBS: list[tuple[str, Verb]] = [
 
 READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search", "look",
-             "count_matching", "applicable", "matching", "has_ended", "log_lines", "check_kept"},
+             "count_matching", "applicable", "matching", "has_ended", "log_lines", "check_kept", "look_whole"},
     "dead": {"groups", "count_by_error"},
     # `undo` has a test of its own, below; `begin` and `note` are parts of the verbs of jobs.
     "queues": {"get", "settings", "holders", "limits", "list", "shares", "service", "undo"},
@@ -437,7 +437,7 @@ READS = {
     "persons": {"find", "list", "open", "seal", "erase", "erase_ids"},  # test_persons.py
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming", "coming_week", "latest",
-                  "calendars", "check_tasks"},
+                  "calendars", "check_tasks", "latest_of", "latest_page", "look", "pages"},
     "webhooks": {"list", "get", "allowed", "deliveries", "deliveries_filter"},
     "endpoints": {"list", "get"},
     "triggers": {"list", "get"},
@@ -450,7 +450,7 @@ READS = {
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
     "runs": {"explain", "members", "list", "get", "steps", "step", "result", "start", "start_declared",
-             "history", "graph", "new_declared", "input_of", "send", "has_ended"},
+             "start_all_declared", "history", "graph", "new_declared", "input_of", "send", "has_ended"},
 }  # fmt: skip
 
 

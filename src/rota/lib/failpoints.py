@@ -38,7 +38,8 @@ REACHED_VARIABLE = "ROTA_FAILPOINTS_REACHED"
 
 # The names that `Database.transaction` is called with; a test compares them with the code.
 TRANSACTIONS = (
-    "advance_run", "bulk", "cancel_run", "change", "copy", "declare_schedules", "finish_deletions",
+    "advance_run", "bulk", "cancel_run", "change", "copy", "declare_schedules", "estimate",
+    "finish_deletions",
     "finish_remote", "fire", "forgive", "give_back_unknown", "leave", "overrun", "put_schedules",
     "put_workflows", "reap", "reencrypt", "schedule_by_hand", "search", "stop_called", "stop_run",
     "submit", "sync_transact", "transact", "transaction", "trigger",

@@ -223,6 +223,17 @@ create or replace function rota.where_it_went_down(run uuid) returns text langua
         'before it had recorded anything')
 $$;
 
+-- Records that runs have ended without a failure, for the sinks that ask for it.
+create or replace function rota.note_outcomes(runs uuid[], what text) returns void language plpgsql volatile as $$
+begin
+    if not exists (select from rota.sink as s where what = any(s.wants)) then
+        return;
+    end if;
+    insert into rota.outbox (id, namespace, kind, task, detail)
+    select nextval('rota.event_id_seq'), r.namespace, what, r.name, json_build_object('run', r.id, 'round', r.round)
+    from rota.run as r where r.id = any(runs) and rota.is_wanted(r.namespace, what, null, r.name);
+end $$;
+
 -- Ends a run whose steps have all ended. The caller has locked it.
 create or replace function rota.finish_run(run uuid) returns void language plpgsql volatile as $$
 declare
@@ -230,7 +241,6 @@ declare
     failed record;
     outcome smallint := {run.succeeded};
     reason json;
-    told text;
 begin
     select r.* into its from rota.run as r where r.id = run;
     select w.name, w.kind, s.error, coalesce(s.job_id, run) as job_id into failed from (
@@ -266,11 +276,7 @@ begin
         insert into rota.event (namespace, kind, task, detail)
         values (its.namespace, 'run_failed', its.name, rota.failed_run_detail(run, its.round, reason));
     else
-        told := case outcome when {run.succeeded} then 'run_succeeded' else 'run_cancelled' end;
-        if rota.is_wanted(its.namespace, told, null, its.name) then
-            insert into rota.outbox (id, namespace, kind, task, detail)
-            values (nextval('rota.event_id_seq'), its.namespace, told, its.name, json_build_object('run', run, 'round', its.round));
-        end if;
+        perform rota.note_outcomes(array[run], case outcome when {run.succeeded} then 'run_succeeded' else 'run_cancelled' end);
     end if;
     delete from rota.pending_step as p where p.run_id = run;
 end $$;

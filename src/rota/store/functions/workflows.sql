@@ -223,6 +223,7 @@ declare
         select array_agg(e.run_id) from (select distinct unnest(runs) as run_id) as e where rota.only_its_end_is_left(e.run_id));
     parents uuid[];
     others uuid[];
+    succeeded uuid[];
     other uuid;
 begin
     if ending is not null then
@@ -254,7 +255,11 @@ begin
         ), forgotten as (
             delete from rota.pending_step as p using over as o where p.run_id = o.id and o.simply
         )
-        select array_agg(o.id) into others from over as o where not o.simply;
+        select array_agg(o.id) filter (where not o.simply), array_agg(o.id) filter (where o.simply and o.parent_id is null)
+        into others, succeeded from over as o;
+        if succeeded is not null then
+            perform rota.note_outcomes(succeeded, 'run_succeeded');
+        end if;
         foreach other in array coalesce(others, '{}') loop
             perform rota.finish_run(other);
         end loop;
