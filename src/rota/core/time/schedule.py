@@ -297,8 +297,8 @@ def _check_kinds(spec: ScheduleSpec) -> None:
     if isinstance(spec.rule, Cron | Calendar | RRule):
         text = msgspec.structs.astuple(spec.rule)[0]
         if not isinstance(text, str):
-            field = type(spec.rule).__struct_config__.tag
-            raise ConfigError(f"{field}: must be a text, not {text!r:.60}")
+            kind = type(spec.rule).__struct_config__.tag
+            raise ConfigError(f"{kind}: must be a text, not {text!r:.60}")
 
 
 def _check_names(spec: ScheduleSpec) -> None:
