@@ -54,7 +54,7 @@ def export(
     if resume:
         request = Request(
             first, min(end, session.now), state, task, queue, session.namespace,
-            (since.moment, until and until.moment),
+            (since.moment, None if until is None else until.moment),
         )  # fmt: skip
         _export_in_parts(session, file, file_format, request)
         return
