@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from rota.core.payloads import plain_json
+from rota.core.json_values import plain_json
 from rota.core.signature import missing
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import MOST_STEPS, Graph

@@ -16,6 +16,7 @@ from typing import (
     Generic,
     ParamSpec,
     Protocol,
+    TypeGuard,
     TypeVar,
     overload,
 )
@@ -48,6 +49,7 @@ from rota.core.unique import (
     unique_key_of,
 )
 from rota.core.versions import Upgrade, VersionedArguments
+from rota.core.years import year_problem
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew, RetryAfter, UnfitArguments
 from rota.handle import JobHandle
 from rota.lib.capture import storable
@@ -232,7 +234,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         if (wait := self.block_timeout) is not None:
             if not self.block:
                 raise InvalidArguments("block_timeout needs block=True")
-            if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+            if not is_number(wait) or not wait >= 0:
                 raise InvalidArguments(f"block_timeout must be 0 seconds or more, not {wait!r}")
 
     def _check_time(self) -> None:
@@ -243,8 +245,10 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"at must be a datetime with a time zone, not {self.at!r}; "
                 "e.g. datetime(2027, 1, 1, 9, tzinfo=ZoneInfo('Europe/Paris'))"
             )
+        if self.at is not None and (problem := year_problem("at", self.at)) is not None:
+            raise InvalidArguments(problem)
         if self.delay is not None and (
-            not isinstance(self.delay, int | float) or not 0 <= self.delay <= 3_155_760_000
+            not is_number(self.delay) or not 0 <= self.delay <= 3_155_760_000
         ):
             raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
 
@@ -273,10 +277,15 @@ def _check_timeout(options: TaskOptions | SubmitOptions) -> None:
     timeout = options.timeout
     if timeout == inf:
         msgspec.structs.force_setattr(options, "timeout", UNLIMITED)
-    elif timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
+    elif timeout is not None and (not is_number(timeout) or not 0 < timeout < 1e9):
         raise ConfigError(
             f"timeout must be above 0 and below 1e9 seconds (math.inf: no limit), not {timeout!r}"
         )
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Return whether the value is a number, which a bool isn't here."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_whole(value: object, allowed: range) -> bool:
@@ -616,7 +625,7 @@ class Task(BoundTask[P, R]):
 
 def is_heartbeat_timeout(value: object) -> bool:
     """Return whether the value is a number of seconds above 0 that a clock can measure."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value < 1e9
+    return is_number(value) and 0.001 <= value < 1e9
 
 
 def own_heartbeat_timeout(headers: str | None) -> float | None:

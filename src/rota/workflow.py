@@ -6,7 +6,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rota.core.payloads import plain_json
+from rota.core.json_values import plain_json
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.maps import check_mapped

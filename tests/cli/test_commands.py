@@ -393,3 +393,17 @@ def test_version_compares_the_release_with_the_schema(environ, monkeypatch):
     lacking = run("version", "--check")
     assert lacking.code == 1
     assert "Run `rota migrate` once" in lacking.out
+
+
+@pytest.mark.parametrize("option", ["--namespace", "--database-url", "--server", "--profile"])
+def test_an_option_that_is_given_empty_does_not_mean_another_place(environ, option: str):
+    """As "$UNSET" in a script is."""
+    answer = run("jobs", "list", option, "")
+    assert answer.code == 2
+    assert f"{option}: must not be empty" in answer.err
+
+
+def test_an_argument_that_is_no_text_is_refused(environ):
+    answer = run("jobs", "list", "--task", "caf\udce9")
+    assert answer.code == 2
+    assert "is not text in UTF-8" in answer.err

@@ -81,6 +81,8 @@ ELSEWHERE = {
     **dict.fromkeys(("persons list", "persons show", "persons erase"), "need the encryption keys"),
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
     "history partitions": "is about the whole database",
+    "persons list": "needs the database", "persons show": "needs the database",
+    "persons erase": "needs the database",
     "schedules declare": "compares with the database what code declares",
     "workflows check-replay": "has a test of its own", "profiles list": "reads a file",
     "runs watch": "waits for the end of a run",
@@ -309,6 +311,7 @@ def test_dead_letters_are_retried_and_discarded_by_filter(there: dict[str, str])
 
 def test_errors_of_a_server_are_those_of_the_library(world, monkeypatch: pytest.MonkeyPatch):
     for command in ("jobs show 00000000-0000-0000-0000-000000000000", "schedules show nothing",
+                    "jobs watch 00000000-0000-0000-0000-000000000000",
                     "queues pause nothing", "workflows start nothing"):  # fmt: skip
         here, there = both(world, monkeypatch, *command.split(), "--json")
         assert here.code == there.code == 1
@@ -373,6 +376,10 @@ def test_a_token_is_not_sent_in_clear_text(there, monkeypatch):
     answer = run("queues", "list", "--server", "http://rota.example.org")
     assert answer.code == 1
     assert "is not encrypted" in answer.err
+    answer = run("queues", "list", "--server", "http://127.0.0.1.example.org")
+    assert "is not encrypted" in answer.err
+    for wrong in ("http://[::1", "http://rota.example.org:99999"):
+        assert "is not an address" in run("queues", "list", "--server", wrong).err
     answer = run("login", "--server", "http://rota.example.org", stdin="rota_x\n")
     assert "--insecure" in answer.err
 

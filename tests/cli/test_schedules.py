@@ -141,11 +141,15 @@ def test_a_moment_is_given_in_full_as_a_day_or_relative_to_now(text: str, moment
         ("2026-02-30", "not a time"),
         ("tomorrow", "not a time"),
         ("-soon", "not a duration"),
+        ("9999-12-31T23:59-14:00", "not in the years 1 to 9999"),
+        ("0001-01-01T00:00+14:00", "not in the years 1 to 9999"),
+        ("+99999999999d", "longer than 10,000 years"),
+        ("-900000d", "not in the years 1 to 9999"),
     ],
 )
 def test_what_is_no_moment_is_refused_with_advice(text: str, complaint: str) -> None:
     with pytest.raises(typer.BadParameter, match=complaint):
-        parse_when(text)
+        parse_when(text).at(START)
 
 
 # -- creating

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -381,6 +382,36 @@ def test_a_url_that_is_none_is_refused():
         Client("localhost:8400")
     with pytest.raises(ConfigError, match="timeout"):
         Client(timeout=0)
+
+
+def test_what_a_server_can_not_be_told_is_refused():
+    with pytest.raises(ConfigError, match="namespace 'é' is not a usable name"):
+        Client(namespace="é")
+    with pytest.raises(ConfigError, match="the token holds"):
+        Client(token="rota_é")
+    with pytest.raises(ConfigError, match="can't be read"):
+        Client("http://[::1")
+    # As it comes from a file, with a line break at its end.
+    assert Client(token="rota_x\n")._connection.http.headers["Authorization"] == "Bearer rota_x"
+    for text in ("\ud800", "x" * 10_000):
+        with pytest.raises(ConfigError, match="can't be sent in a URL"):
+            list(Client(token="rota_x").jobs.list(task=text))
+
+
+async def test_nothing_that_was_given_is_left_out_silently(voice: Voice, server: LiveServer):
+    for options in ({"delay": math.inf}, {"timeout": math.nan}, {"throttle": math.inf}):
+        with pytest.raises(InvalidArguments, match="must be a finite number"):
+            await voice.say("jobs.submit", "greet", {"name": "Ann"}, **options)
+    for payload in ({"name": math.nan}, {"name": "Ann", "more": [{"deep": -math.inf}]}):
+        with pytest.raises(InvalidArguments, match="NaN and infinity have no JSON form"):
+            await voice.say("jobs.submit", "greet", payload)
+    with pytest.raises(ConfigError, match="key"):
+        await voice.say("jobs.submit", "greet", {"name": "Ann"}, key="")
+    with pytest.raises(ConfigError, match="key"):
+        await voice.say("runs.start", "flow", {}, key="")
+    with pytest.raises(InvalidArguments, match="NaN and infinity have no JSON form"):
+        await voice.say("runs.start", "flow", {"share": math.nan})
+    assert await stored(server) == 0
 
 
 # -- answers that are lost

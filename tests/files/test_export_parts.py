@@ -9,10 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from rota import ConfigError
 from rota.files import export_parts
 from rota.files.export_parts import Request, check_same, export_in_parts, find_begun
+from rota.lib.row_files import whole_file
 
 
 @pytest.fixture
@@ -108,18 +110,64 @@ async def test_jobs_that_are_on_the_disk_are_not_read_again(
 
 async def test_another_request_is_refused(app, greeted, request_of, tmp_path):
     path = tmp_path / "jobs.jsonl"
-    with pytest.raises(ConfigError, match="of task charge, this one of any"):
-        check_same(
-            request_of,
-            Request(request_of.since, request_of.until, task="charge"),
-            path,
-            with_end=False,
-        )
-    shorter = Request(request_of.since, request_of.since)
-    with pytest.raises(ConfigError, match=r"ends at .* give the same period"):
-        check_same(shorter, request_of, path, with_end=True)
+    since, until = request_of.since, request_of.until
+    begun = replace(request_of, asked=(since, until), namespace="default")
+    hour = timedelta(hours=1)
+    for other, says in [
+        (replace(begun, task="charge"), "of task any, this one of charge"),
+        (replace(begun, namespace="billing"), "of namespace default, this one of billing"),
+        (replace(begun, asked=(since - hour, until)), r"begins at .* give the same period"),
+        (replace(begun, asked=(since, until - hour)), r"ends at .* give the same period"),
+        (replace(begun, asked=(since, until + hour)), r"ends at .* give the same period"),
+    ]:
+        with pytest.raises(ConfigError, match=says):
+            check_same(other, begun, path)
+    # Relative moments, such as -1d, are those of the export that was begun.
+    later = replace(begun, since=since + hour, until=until + hour, asked=(None, None))
+    assert check_same(later, begun, path) == begun
     path.with_name("jobs.jsonl.part.json").write_text("{")
     with pytest.raises(ConfigError, match=r"can't go on .* begin anew"):
         find_begun(path)
     with pytest.raises(ConfigError, match="no folder"):
         await export_in_parts(app.history, request_of, tmp_path / "nowhere" / "jobs.jsonl")
+    with pytest.raises(ConfigError, match=r"'\.' is not the name of a file"):
+        find_begun(Path("."))
+
+
+async def test_two_exports_do_not_write_the_same_file(sandbox, greeted, request_of, tmp_path):
+    app, path = sandbox.app, tmp_path / "jobs.jsonl"
+
+    class History:
+        """Another export begins while this one is under way."""
+
+        async def jobs(self, *period, **chosen):
+            with pytest.raises(ConfigError, match="another export is writing"):
+                await export_in_parts(app.history, request_of, path)
+            async for job in app.history.jobs(*period, **chosen):
+                yield job
+
+    assert await export_in_parts(History(), request_of, path) == 25
+    assert read(path) == greeted
+
+
+async def test_a_part_that_lost_its_end_is_written_anew(
+    sandbox, greeted, request_of, tmp_path, monkeypatch
+):
+    path = tmp_path / "jobs.jsonl"
+    dies_at(monkeypatch, "write", 3)
+    with pytest.raises(Died):
+        await export_in_parts(sandbox.app.history, request_of, path)
+    monkeypatch.undo()
+    os.truncate(tmp_path / "jobs.jsonl.part", 10)
+    begun = find_begun(path)
+    assert begun is not None
+    assert await export_in_parts(sandbox.app.history, begun, path) == 25
+    assert read(path) == greeted
+
+
+async def test_a_device_is_not_replaced_by_a_file(app, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="not a regular file"), whole_file(pipe):
+        pass
+    assert pipe.is_fifo()

@@ -128,6 +128,7 @@ def test_a_timer_that_is_none_is_refused_alone(lines: str, tmp_path: Path) -> No
     [
         "[Service]\nExecStart=/bin/x 'y", "[Service]\nExecStart=/bin/x\nEnvironment='a",
         "[Service]\nExecStart=/bin/x \\", "[Service]\nExecStart=/bin/x %i", "", "[",
+        "[Service]\nExecStart=/bin/x $HOME/data",
         "[Service]\nExecStart=/bin/x\nRuntimeMaxSec=x",
         f"[Service]\nExecStart=/bin/x\nRuntimeMaxSec={ENDLESS}",
     ],
@@ -144,7 +145,7 @@ def test_a_service_that_is_none_is_refused(service: str, tmp_path: Path) -> None
     "line",
     [
         f"RANDOM_DELAY={ENDLESS}", f"{ENDLESS} * * * * x", f"*/{ENDLESS} * * * * x", "* * * * *",
-        "@every x", "CRON_TZ=../../etc/passwd", "CRON_TZ=", "1-5-7 * * * * x", "1//2 * * * * x",
+        "@every x", "1-5-7 * * * * x", "1//2 * * * * x",
         "60 * * * * x", "* * * * 8 x", "*/0 * * * * x", "1,, * * * * x", "0x1 * * * * x", "@ x",
         "A = 'x' 'y'", "@daily",
     ],
@@ -153,6 +154,13 @@ def test_a_line_of_a_crontab_that_is_none_is_refused_alone(line: str) -> None:
     found = read_crontab(f"{line}\n0 3 * * * true\n")
     assert len(found.schedules) == 1
     assert [each.line for each in found.bad] == [1]
+
+
+@pytest.mark.parametrize("zone", ["CRON_TZ=../../etc/passwd", "CRON_TZ=", "TZ=Nowhere"])
+def test_entries_under_a_time_zone_that_is_none_are_not_read_in_another(zone: str) -> None:
+    found = read_crontab(f"0 2 * * * a\n{zone}\n0 3 * * * b\nCRON_TZ=Europe/Paris\n0 4 * * * c\n")
+    assert [spec.tz for spec in found.schedules.values()] == ["UTC", "Europe/Paris"]
+    assert [each.line for each in found.bad] == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -554,17 +554,18 @@ def test_names_come_from_the_command_and_stay_when_lines_and_times_change() -> N
 def test_what_cannot_be_imported_is_named_with_its_line_and_reason() -> None:
     read = crontab(
         "MAILTO=ops@example.org\nMAILTO=\n@reboot start\n61 * * * * a\n* * * b\nTZ=Mars/Base\n"
-        'X="open\n@every_minute c\nRANDOM_DELAY=soon\n0 0 * * *  %x\n0 0 30 2 * d\n* * * * * fine\n'
+        'X="open\n@every_minute c\nRANDOM_DELAY=soon\n0 0 * * *  %x\nTZ=UTC\n'
+        "0 0 30 2 * d\n* * * * * fine\n"
     )
     assert [(w.line, w.message.partition(" is")[0]) for w in read.warnings] == [
         (1, "MAILTO=ops@example.org"), (3, "@reboot"),
     ]  # fmt: skip
     reasons = {remark.line: remark.message for remark in read.bad}
-    assert set(reasons) == {4, 5, 6, 7, 8, 9, 10, 11}
+    assert set(reasons) == {4, 5, 6, 7, 8, 9, 10, 12}
     assert "minute: 61 is not in 0-59" in reasons[4]
     assert "write a time and a command" in reasons[5]
     assert "TZ=Mars/Base: 'Mars/Base' is not an IANA time zone" in reasons[6]
-    assert "never fires" in reasons[11]
+    assert "never fires" in reasons[12]
     assert [spec.payload["shell"] for spec in read.schedules.values()] == ["fine"]
 
 

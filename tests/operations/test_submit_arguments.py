@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID, uuid4
@@ -180,11 +180,15 @@ async def test_payloads_have_limits_of_size_and_depth(make_app):
 REFUSED_OPTIONS = [
     ({"at": datetime(2030, 1, 1)}, "with a time zone.*ZoneInfo"),
     ({"at": "tomorrow"}, "with a time zone"),
+    ({"at": datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=14)))}, "the year 1 is not in 1970"),
+    ({"at": datetime(9998, 12, 31, 23, tzinfo=timezone(timedelta(hours=-14)))}, "9999 is not in"),
+    ({"at": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-14)))}, "9999 is not in"),
     ({"at": datetime(2030, 1, 1, tzinfo=UTC), "delay": 5}, "at or delay, not both"),
     ({"delay": -1}, "delay must be"),
     ({"delay": float("nan")}, "delay must be"),
     ({"delay": float("inf")}, "delay must be"),
     ({"delay": "5"}, "delay must be"),
+    ({"delay": True}, "delay must be"),
     ({"queue": "no spaces"}, "queue 'no spaces' is not a usable name"),
     ({"queue": "a/b"}, "queue 'a/b'"),
     ({"queue": "a+b"}, r"queue 'a\+b'"),
@@ -208,6 +212,7 @@ REFUSED_OPTIONS = [
     ({"timeout": 0}, "timeout must be"),
     ({"timeout": float("nan")}, "timeout must be"),
     ({"timeout": "5"}, "timeout must be"),
+    ({"timeout": True}, "timeout must be"),
     ({"headers": [1]}, "headers must be"),
     ({"colour": "red"}, "unknown option 'colour'"),
 ]

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 
 from rota.cli.output import Output, Screen
 from rota.errors import RotaError
+from rota.lib.text import is_text
 
 # typer's own base of all complaints about a command line, under whichever name this release has it.
 _Complaint: type[Exception] = typer.BadParameter.__mro__[2]
@@ -52,6 +53,9 @@ class FaultGroup(TyperGroup):
     ) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
         screen = Screen(_output_of(arguments))
+        if (broken := next((one for one in arguments if not is_text(one)), None)) is not None:
+            screen.fault("UsageError", f"the argument {broken!r:.100} is not text in UTF-8")
+            sys.exit(2)
         try:
             code = super().main(
                 arguments, prog_name, complete_var, False, windows_expand_args, **extra

@@ -47,8 +47,16 @@ def export(
     """
     first, end = session.at(since), session.at(until) or session.now
     assert first is not None
+    if end < first:
+        raise ConfigError(
+            f"the period ends ({end:%Y-%m-%d %H:%M:%S}) before it begins: exchange --from and --to"
+        )
     if resume:
-        _export_in_parts(session, file, file_format, Request(first, end, state, task, queue), until)
+        request = Request(
+            first, min(end, session.now), state, task, queue, session.namespace,
+            (since.moment, None if until is None else until.moment),
+        )  # fmt: skip
+        _export_in_parts(session, file, file_format, request)
         return
     jobs = session.app.history.jobs(first, end, state=state, task=task, queue=queue)
     if str(file) == "-":
@@ -65,14 +73,14 @@ def export(
 
 
 def _export_in_parts(
-    session: Session, file: Path, file_format: Format | None, asked: Request, until: When | None
+    session: Session, file: Path, file_format: Format | None, asked: Request
 ) -> None:
     if str(file) == "-" or (file_format or file.suffix.lstrip(".")) == "parquet":
         raise ConfigError("--resume is for files of JSON lines")
     begun = find_begun(file)
     if begun is not None:
         # The end of the period and moments such as -1d are those of the export that was begun.
-        asked = check_same(asked, begun, file, with_end=until is not None)
+        asked = check_same(asked, begun, file)
     written = session.run(export_in_parts(session.app.history, asked, file))
     _say_written(session, file, "jsonl", written)
 
@@ -98,7 +106,8 @@ def partitions(
         return
     found = session.run(session.app.history.partitions())
     session.screen.listing(
-        found, "No partitions.", ("partition", "jobs", "size"),
-        ((one.name, f"{one.jobs:,}", f"{one.bytes / 1e6:,.1f} MB") for one in found),
-        right=("jobs", "size"),
+        found, "No partitions.", ("partition", "jobs (estimate)", "size"),
+        ((one.name, "-" if one.jobs is None else f"{one.jobs:,}", f"{one.bytes / 1e6:,.1f} MB")
+         for one in found),
+        right=("jobs (estimate)", "size"),
     )  # fmt: skip

@@ -28,7 +28,7 @@ def parse_id(text: str) -> UUID:
     try:
         return UUID(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a job id; give the whole UUID") from None
+        raise typer.BadParameter(f"{text!r} is not an id; give the whole UUID") from None
 
 
 def _parse_label(kind: type[State | OutcomeKind]) -> Callable[[str], str]:

@@ -12,6 +12,7 @@ import os
 import re
 import stat
 import tomllib
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -118,8 +119,12 @@ def _value(value: Any) -> str:
 
 def clean_url(url: str) -> str:
     """Return the address of a server without what doesn't matter."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as a port of 99999
+        fits = False
+    if not fits:
         raise ConfigError(
             f"server: {url!r} is not an address; it begins with https:// or http://", field="server"
         )
@@ -133,8 +138,14 @@ def clean_url(url: str) -> str:
 def is_clear_text(url: str) -> bool:
     """Return whether a token that is sent there can be read on the way."""
     parts = urlsplit(url)
-    here = parts.hostname in ("localhost", "::1") or (parts.hostname or "").startswith("127.")
-    return parts.scheme == "http" and not here
+    return parts.scheme == "http" and not _is_here(parts.hostname or "")
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name, such as 127.0.0.1.example.org
+        return False
 
 
 def check_profile_name(name: str) -> str:

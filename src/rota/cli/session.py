@@ -90,6 +90,13 @@ class Session:
                 self._app = App(**self._settings)
         return self._app
 
+    @property
+    def namespace(self) -> str:
+        """The namespace that commands work on, and the server that has it."""
+        if self._server is not None:
+            return f"{self._server.namespace or 'of the token'} at {self._server.url}"
+        return self.app.settings.namespace
+
     @functools.cached_property
     def now(self) -> datetime:
         """The database's time at the first look."""
@@ -248,5 +255,7 @@ def _nearest(context: Any, name: str) -> Any:
     while context is not None:
         if value := context.params.get(name):
             return value
+        if value == "":  # such as "$UNSET" in a script, which must not mean another database
+            raise typer.BadParameter("must not be empty", param_hint=f"--{name.replace('_', '-')}")
         context = context.parent
     return None

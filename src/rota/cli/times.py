@@ -11,15 +11,20 @@ from rota.core.durations import format_distance
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError
 
+_OUT_OF_RANGE = "the time is not in the years 1 to 9999"
+_LONGEST = 10_000 * 366 * 86_400.0
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def parse_duration(text: str) -> float:
     """Parse '90', '30s', '1h30m' or '2d' into seconds."""
     try:
-        return seconds_of(text)
+        seconds = seconds_of(text)
     except ConfigError as error:
         raise typer.BadParameter(str(error).removeprefix("duration: ")) from None
+    if seconds > _LONGEST:
+        raise typer.BadParameter(f"{text!r:.60} is longer than 10,000 years")
+    return seconds
 
 
 class When:
@@ -30,7 +35,12 @@ class When:
         self._offset = offset or timedelta()
 
     def at(self, now: datetime) -> datetime:
-        return self.moment if self.moment is not None else now + self._offset
+        if self.moment is not None:
+            return self.moment
+        try:
+            return now + self._offset
+        except OverflowError:
+            raise typer.BadParameter(_OUT_OF_RANGE) from None
 
 
 def parse_when(text: str) -> When:
@@ -51,6 +61,10 @@ def parse_when(text: str) -> When:
         moment = moment.replace(tzinfo=UTC)
     if moment.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone; add Z for UTC, or e.g. +01:00")
+    try:
+        moment.astimezone(UTC)
+    except OverflowError:
+        raise typer.BadParameter(_OUT_OF_RANGE) from None
     return When(moment=moment)
 
 

@@ -71,10 +71,13 @@ async def _watch(session: Session, watched: Mapping[UUID, AsyncIterator[Any]]) -
         return found
 
     with terminal_bars(console=screen.out, disable=not visible) as bars:
-        async with asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(follow(id, changes, bars)) for id, changes in watched.items()
-            ]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(follow(id, changes, bars)) for id, changes in watched.items()
+                ]
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
 
 

@@ -8,6 +8,7 @@ quota ended in the middle, is sent again byte for byte, and no job is stored twi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Literal, TypeAlias
@@ -20,6 +21,7 @@ from rota.client.exchanges import Backoff, Exchange, Sleep
 from rota.client.problems import error_from, make_error
 from rota.client.transport import Request
 from rota.core.codec import encode_hook
+from rota.core.json_values import check_numbers, encode_values
 from rota.errors import InvalidArguments, QueueFull, ServerUnavailable, SubmitError
 from rota.lib.ids import new_id
 from rota.lib.patience import Patience
@@ -75,12 +77,28 @@ def encode_job(given: Mapping[str, Any]) -> bytes:
     for several in ("needs", "tags"):
         if isinstance(named := job.get(several), str):
             job[several] = [named]
+    task = str(job.get("task"))
+    _check_values(job, task)
     try:
         return msgspec.json.encode(job, enc_hook=encode_hook)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
-        raise InvalidArguments(
-            f"task {job.get('task')!r}: can't be sent as JSON: {error}"
-        ) from None
+        raise InvalidArguments(f"task {task!r}: can't be sent as JSON: {error}") from None
+
+
+def _check_values(job: dict[str, Any], task: str) -> None:
+    """Refuse NaN and infinity, which would be sent as null, and encode the payload.
+
+    It is encoded as it is without a server: what is repeated with its key must be the same.
+    """
+    for name, value in job.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidArguments(f"task {task!r}: {name} must be a finite number, not {value!r}")
+    if isinstance(headers := job.get("headers"), Mapping):
+        check_numbers(b"null", headers, task, "headers field")
+    if isinstance(values := job.get("payload"), Mapping):
+        encoded = encode_values(values, task)
+        check_numbers(encoded, values, task)
+        job["payload"] = msgspec.Raw(encoded)
 
 
 def submit_many(

@@ -51,7 +51,7 @@ class BlockingConnection:
             return None
         try:
             return to_response(self.http.request(**request_arguments(step)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return to_no_response(error)
 
     def iterate(
@@ -75,7 +75,7 @@ class BlockingConnection:
                     else:
                         for piece in response.iter_bytes():
                             yield from stream.feed(piece)
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 received = to_no_response(error)
             if not stream.has_ended:
                 time.sleep(stream.reconnect_delay(received, self._policy.timeout))
@@ -105,7 +105,7 @@ class AsyncConnection:
             return None
         try:
             return to_response(await self.http.request(**request_arguments(step)))
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return to_no_response(error)
 
     def iterate(
@@ -131,7 +131,7 @@ class AsyncConnection:
                         async for piece in response.aiter_bytes():
                             for one in stream.feed(piece):
                                 yield one
-            except httpx.TransportError as error:
+            except httpx.RequestError as error:
                 received = to_no_response(error)
             if not stream.has_ended:
                 await asyncio.sleep(stream.reconnect_delay(received, self._policy.timeout))

@@ -25,6 +25,7 @@ import msgspec
 
 from rota.client.problems import error_from, retry_after
 from rota.client.transport import NoResponse, Request, Response
+from rota.core.json_values import encode_plain
 from rota.errors import ConfigError, QueueFull, ServerUnavailable
 from rota.lib.ids import unit
 
@@ -153,7 +154,7 @@ def send(
     body: Any = None, *, headers: Mapping[str, str] = {}, query: Mapping[str, Any] = {},
     repeatable: bool = False,
 ) -> Exchange[T]:  # fmt: skip
-    encoded = None if body is None else msgspec.json.encode(body)
+    encoded = None if body is None else encode_plain(body, path)
     response = yield Request(
         method=method, path=path, query=query, body=encoded, headers=headers,
         repeatable=repeatable,
@@ -169,7 +170,7 @@ def order(
     repeatable: bool = True,
 ) -> Exchange[None]:
     """Send what is answered without content."""
-    encoded = None if body is None else msgspec.json.encode(body)
+    encoded = None if body is None else encode_plain(body, path)
     response = yield Request(method=method, path=path, body=encoded, repeatable=repeatable)
     assert response is not None
     if not response.is_success:

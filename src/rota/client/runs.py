@@ -76,7 +76,7 @@ class Runs(Resource[C]):
         and still starts one run.
         """
         body = {
-            "input": given or {}, "key": key or bulk.new_key(), "version": version,
+            "input": given or {}, "key": bulk.new_key() if key is None else key, "version": version,
             "priority": priority, "deadline": deadline,
         }  # fmt: skip
         path = _path("workflows", workflow, "runs")

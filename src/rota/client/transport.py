@@ -11,11 +11,14 @@ from typing import Any, Literal
 import httpx
 import msgspec
 
+from rota.config import check_name
 from rota.errors import ConfigError
 from rota.lib.installed import installed_version
+from rota.lib.text import is_text
 
 DEFAULT_URL = "http://127.0.0.1:8400"
 
+_MOST_TEXT = 8_000  # characters of a value in a URL; servers take no more
 _STREAM_SILENCE = 45.0  # seconds: three keep-alive comments of the server
 # Raised before a byte of the request was sent.
 _NOT_SENT = (
@@ -67,11 +70,17 @@ def http_settings(
     url = (url or os.environ.get("ROTA_URL") or DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"the server's URL must begin with http:// or https://, not {url!r}")
+    try:
+        httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigError(f"the server's URL {url!r} can't be read: {error}") from None
     headers = {"User-Agent": f"rota-client/{installed_version()}", "Accept": "application/json"}
-    if token := token or os.environ.get("ROTA_TOKEN"):
+    if token := (token or os.environ.get("ROTA_TOKEN") or "").strip():
+        if not token.isascii() or not token.isprintable():
+            raise ConfigError("the token holds characters that no token has")
         headers["Authorization"] = f"Bearer {token}"
     if namespace := namespace or os.environ.get("ROTA_NAMESPACE"):
-        headers["X-Rota-Namespace"] = namespace
+        headers["X-Rota-Namespace"] = check_name("namespace", namespace)
     if isinstance(verify, str):
         verify = ssl.create_default_context(cafile=verify)
     return {"base_url": url.removesuffix("/v1"), "headers": headers, "verify": verify}
@@ -101,7 +110,13 @@ def _params(query: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    if len(text) > _MOST_TEXT or not is_text(text):
+        raise ConfigError(
+            f"{text[:60]!r} can't be sent in a URL: it has {len(text):,} characters"
+            + ("" if is_text(text) else ", and half of a surrogate pair among them")
+        )
+    return text
 
 
 def to_response(response: httpx.Response) -> Response:
@@ -109,7 +124,7 @@ def to_response(response: httpx.Response) -> Response:
     return Response(status=response.status_code, headers=headers, body=response.content)
 
 
-def to_no_response(error: httpx.TransportError) -> NoResponse:
+def to_no_response(error: httpx.RequestError) -> NoResponse:
     reason = str(error) or type(error).__name__
     distrusted = _has_cause(error, ssl.SSLCertVerificationError)
     return NoResponse(

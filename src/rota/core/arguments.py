@@ -24,13 +24,8 @@ from rota.core.codec import (
     unreadable,
 )
 from rota.core.injected import injected_type
-from rota.core.payloads import (
-    Limits,
-    check_numbers,
-    encode_in_order,
-    encode_payload,
-    encode_values,
-)
+from rota.core.json_values import check_numbers, encode_in_order, encode_values
+from rota.core.payloads import Limits, encode_payload
 from rota.core.schema import Schema, SchemaWriter, schema_of
 from rota.core.signature import VERSION, Argument, Signature, missing, unknown
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from rota.core.arguments import Arguments
-from rota.core.payloads import encode_values
+from rota.core.json_values import encode_values
 from rota.core.signature import VERSION, Argument, Signature, missing
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew
 

@@ -74,6 +74,7 @@ class _Reader:
         self._tz = tz
         self._prefix = prefix
         self._spread = 0.0
+        self._bad_zone: str | None = None  # the line that set one that there isn't
         self._env: dict[str, str] = {}
         self._comments: list[str] = []
         self._names: Counter[str] = Counter()
@@ -113,8 +114,10 @@ class _Reader:
                 raise ConfigError(f"RANDOM_DELAY={value[:60]} is not in 0 to 1440 minutes")
             self._spread = int(value) * 60.0
         elif name in ("CRON_TZ", "TZ"):
+            self._bad_zone = f"{name}={value[:60]}"
             try:
                 self._tz = zone(value).key
+                self._bad_zone = None
             except ConfigError as error:
                 raise ConfigError(f"{name}={value}: {str(error).removeprefix('tz: ')}") from None
             if name == "TZ":
@@ -123,6 +126,8 @@ class _Reader:
             self._env[name] = value
 
     def _entry(self, number: int, line: str) -> None:
+        if self._bad_zone is not None:
+            raise ConfigError(f"its time zone can't be used: {self._bad_zone}")
         expression, rest = _split(line, 1 if line.startswith("@") else 5)
         user = None
         if self._with_user:

@@ -6,11 +6,13 @@ of its own, which readers take for one stream), and then the request is replaced
 long the file is and which job was the last. Dying before that leaves bytes behind that length: the next
 run cuts them off and goes on after that job. At the end the file gets its name, and the request is
 removed. Dying in between leaves a request without a part: the next run begins anew, and writes the same.
+Who writes has locked the part: a second export to the same file is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -32,10 +34,12 @@ class Request(msgspec.Struct, frozen=True):
     """The jobs that are exported, and how many of them are written."""
 
     since: datetime
-    until: datetime
+    until: datetime  # not in the future: jobs with lower ids than the last written could still end
     state: str | None = None
     task: str | None = None
     queue: str | None = None
+    namespace: str | None = None
+    asked: tuple[datetime | None, datetime | None] = (None, None)  # its period, where given in full
     jobs: int = 0
     size: int = 0  # of the part, up to the last job that counts
     after: UUID | None = None
@@ -51,11 +55,17 @@ class Source(Protocol):
 
 
 def _part_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
+    return _beside(path, ".part")
 
 
 def _request_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part.json")
+    return _beside(path, ".part.json")
+
+
+def _beside(path: Path, ending: str) -> Path:
+    if not path.name:
+        raise ConfigError(f"{str(path)!r} is not the name of a file")
+    return path.with_name(f"{path.name}{ending}")
 
 
 def find_begun(path: Path) -> Request | None:
@@ -71,20 +81,23 @@ def find_begun(path: Path) -> Request | None:
         ) from None
 
 
-def check_same(asked: Request, begun: Request, path: Path, *, with_end: bool) -> Request:
+def check_same(asked: Request, begun: Request, path: Path) -> Request:
     """Return the request that was begun, if it is the one that is asked for now."""
-    for name in ("state", "task", "queue"):
+    for name in ("namespace", "state", "task", "queue"):
         was, now = getattr(begun, name), getattr(asked, name)
         if was != now:
             raise ConfigError(
                 f"the export that was begun in {_part_of(path)} is of {name} {was or 'any'}, this one of"
                 f" {now or 'any'}: give the same, or remove {_request_of(path)} to begin anew"
             )
-    if with_end and asked.until < begun.until:
-        raise ConfigError(
-            f"the export that was begun in {_part_of(path)} ends at {begun.until:%Y-%m-%d %H:%M:%S}: "
-            f"give the same period, or remove {_request_of(path)} to begin anew"
-        )
+    for verb, was_at, was_asked, now_asked in zip(
+        ("begins", "ends"), (begun.since, begun.until), begun.asked, asked.asked, strict=True
+    ):
+        if now_asked is not None and now_asked not in (was_asked, was_at):
+            raise ConfigError(
+                f"the export that was begun in {_part_of(path)} {verb} at {was_at:%Y-%m-%d %H:%M:%S}: "
+                f"give the same period, or remove {_request_of(path)} to begin anew"
+            )
     return begun
 
 
@@ -94,41 +107,52 @@ async def export_in_parts(history: Source, request: Request, path: Path) -> int:
         raise ConfigError(f"there is no folder {str(path.parent)!r} to write {path.name} to")
     part = _part_of(path)
     try:
-        if not part.exists():
-            request = msgspec.structs.replace(request, jobs=0, size=0, after=None)
-        _note(path, request)
-        with _opened(part, request.size) as handle:
-            lines: list[bytes] = []
-            held = 0
-            jobs = history.jobs(
-                request.since, request.until, state=request.state, task=request.task,
-                queue=request.queue, after=request.after,
-            )  # fmt: skip
-            last: UUID | None = request.after
-            async with contextlib.aclosing(jobs) as each:  # type: ignore[type-var]
-                async for job in each:
-                    lines.append(msgspec.json.encode(job) + b"\n")
-                    held += len(lines[-1])
-                    last = job.id
-                    if held >= _STEP:
-                        request = _put(handle, lines, path, request, last)
-                        lines, held = [], 0
-            request = _put(handle, lines, path, request, last)
-        os.replace(part, path)
-        sync_folder(path.parent)
-        _request_of(path).unlink()
+        with _opened(part) as handle:
+            if os.fstat(handle).st_size < request.size:  # not all that was noted is there
+                request = msgspec.structs.replace(request, jobs=0, size=0, after=None)
+            _note(path, request)
+            # What follows was written and not noted.
+            os.ftruncate(handle, request.size)
+            os.lseek(handle, request.size, os.SEEK_SET)
+            request = await _write_jobs(history, handle, path, request)
+            os.replace(part, path)
+            sync_folder(path.parent)
+            _request_of(path).unlink()
     except OSError as error:
         raise ConfigError(f"can't write {path}: {error.strerror or error}") from None
     return request.jobs
 
 
+async def _write_jobs(history: Source, handle: int, path: Path, request: Request) -> Request:
+    lines: list[bytes] = []
+    held = 0
+    jobs = history.jobs(
+        request.since, request.until, state=request.state, task=request.task,
+        queue=request.queue, after=request.after,
+    )  # fmt: skip
+    last: UUID | None = request.after
+    async with contextlib.aclosing(jobs) as each:  # type: ignore[type-var]
+        async for job in each:
+            lines.append(msgspec.json.encode(job) + b"\n")
+            held += len(lines[-1])
+            last = job.id
+            if held >= _STEP:
+                request = _put(handle, lines, path, request, last)
+                lines, held = [], 0
+    return _put(handle, lines, path, request, last)
+
+
 @contextlib.contextmanager
-def _opened(part: Path, size: int) -> Iterator[int]:
-    """Open the part behind its first `size` bytes; what follows them is cut off."""
+def _opened(part: Path) -> Iterator[int]:
+    """Open the part, which nobody else may write meanwhile."""
     handle = os.open(part, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        os.ftruncate(handle, size)
-        os.lseek(handle, size, os.SEEK_SET)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another export is writing {part}: wait until it has ended"
+            ) from None
         yield handle
     finally:
         os.close(handle)

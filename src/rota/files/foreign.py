@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from rota.config import NAME
-from rota.core.payloads import plain_json
+from rota.core.json_values import plain_json
 from rota.core.time.schedule import ScheduleSpec, compile_schedule, make_spec
 from rota.errors import ConfigError, InvalidArguments
 from rota.task import SubmitOptions

@@ -81,10 +81,7 @@ def _service(found: Foreign, timer: Path, service: Path) -> dict[str, Any]:
     commands = own.get("ExecStart", [])
     if len(commands) != 1:
         raise ConfigError(f"{service.name} has {len(commands)} ExecStart; only one can be imported")
-    command = commands[0].lstrip("-@:+!")
-    if "%" in command.replace("%%", ""):
-        raise ConfigError(f"{service.name}: ExecStart has specifiers (%), which systemd resolves")
-    payload: dict[str, Any] = {"argv": _words(command.replace("%%", "%").replace("$$", "$"))}
+    payload: dict[str, Any] = {"argv": _command(service.name, commands[0])}
     env = dict(
         pair.partition("=")[::2] for line in own.get("Environment", []) for pair in _words(line)
     )
@@ -107,6 +104,16 @@ def _service(found: Foreign, timer: Path, service: Path) -> dict[str, Any]:
     if limit and limit != "infinity":
         settings["options"] = {"timeout": seconds_of(limit)}
     return settings
+
+
+def _command(service: str, text: str) -> list[str]:
+    command = text.lstrip("-@:+!")
+    for sign, what in (("%", "specifiers"), ("$", "variables")):
+        if sign in command.replace(sign * 2, ""):
+            raise ConfigError(
+                f"{service}: ExecStart has {what} ({sign}), which systemd resolves: write their values"
+            )
+    return _words(command.replace("%%", "%").replace("$$", "$"))
 
 
 def _words(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import tempfile
@@ -18,6 +19,9 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     A name that ends with .gz is compressed. What was written is on the disk before the name is: neither
     a crash nor a full disk leaves a part of the file under it.
     """
+    if path.exists() and not path.is_file():
+        # Such as /dev/stdout, which would become a file of this name.
+        raise OSError(errno.EINVAL, "it is there, and is not a regular file")
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as raw:

@@ -68,7 +68,7 @@ class HistoryPartition(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     bytes: int  # with its index
-    jobs: int  # an estimate
+    jobs: int | None  # an estimate; None: the database has not looked yet
 
 
 class Takeover(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from rota.config import check_name, check_open_task
 from rota.core.payloads import Limits, check_payload, encode_payload
 from rota.core.resources import demands
 from rota.core.unique import ThrottleKeep, Unique, UniqueConflict, UniqueScope
+from rota.core.years import year_problem
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
@@ -42,7 +43,6 @@ NearPatience = Annotated[float, Meta(ge=0, le=86_400, description="Seconds.")]
 _LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 
 _Seconds = Annotated[float, Meta(ge=0.001, le=3_155_760_000, description="Seconds.")]
-_YEARS = range(1970, 9999)
 _EMPTY = msgspec.Raw(b"{}")
 
 
@@ -125,8 +125,8 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         if self.at is not None:
             if self.delay is not None:
                 raise InvalidArguments("delay: give it or a moment (at, schedule_time), not both")
-            if self.at.year not in _YEARS:
-                raise InvalidArguments(f"at: the year {self.at.year} is not in 1970 to 9998")
+            if (problem := year_problem("at", self.at)) is not None:
+                raise InvalidArguments(problem)
         if self.queue is not None:
             known_name(self.queue)
         for field in ("key", "concurrency_key", "fairness_key", "order_key", "unique_key"):

@@ -365,7 +365,7 @@ class Queues(Operations):
 
 
 def check_run_time(seconds: float | None) -> None:
-    if seconds is not None and not 1 <= seconds < 1e9:
+    if seconds is not None and (isinstance(seconds, bool) or not 1 <= seconds < 1e9):
         raise ConfigError(
             f"max_run_time must be 1 second or more, or None, not {seconds!r}", field="max_run_time"
         )

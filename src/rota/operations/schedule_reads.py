@@ -18,6 +18,7 @@ from rota.core.time.status import Audit, LatestOccurrence, OccurrenceStatus, Pre
 from rota.core.time.words import describe
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition
+from rota.core.years import year_problem
 from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.base import Operations
@@ -34,17 +35,13 @@ _LEDGER_PAGE = 500
 _LOOKED = 10_000  # names that a look reads
 _AT_A_TIME = 100  # schedules that lint checks before other requests run
 _PAGE = 500
-_LOOKED = 10_000  # names that a look reads
-YEARS = range(1970, 9999)  # in which rules can be computed
 
 
 def check_years(**moments: datetime | None) -> None:
     """Refuse moments for which rules can't be computed."""
     for field, moment in moments.items():
-        if moment is not None and moment.year not in YEARS:
-            raise ConfigError(
-                f"{field}: the year {moment.year} is not in 1970 to 9998", field=field
-            )
+        if moment is not None and (problem := year_problem(field, moment)) is not None:
+            raise ConfigError(problem, field=field)
 
 
 class Measured(msgspec.Struct, frozen=True):

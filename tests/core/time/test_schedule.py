@@ -23,6 +23,7 @@ from rota.core.time.schedule import (
     RRule,
     ScheduleSpec,
     compile_schedule,
+    make_spec,
 )
 from rota.core.time.words import describe
 from rota.errors import ConfigError
@@ -188,6 +189,14 @@ def test_spread_and_jitter_are_stable_and_within_their_bounds():
         ({"overlap": "maybe"}, "overlap: 'maybe' is none of skip, queue, allow, kill"),
         ({"drop": "all"}, "drop: 'all' is none of oldest, newest"),
         ({"catch_up": CatchUp("some")}, "catch_up: 'some' is none of none, latest, all"),
+        (
+            {"catch_up": "latest"},
+            "catch_up: must be NoCatchUp, Latest() or All() of rota, not 'latest'",
+        ),
+        ({"name": None}, "name: must be a text, not None"),
+        ({"tz": None}, "tz: must be a text, not None"),
+        ({"starts": "2030-01-01"}, "starts: must be a datetime with a time zone, not '2030-01-01'"),
+        ({"rule": Cron(5)}, "cron: must be a text, not 5"),
         ({"catch_up": CatchUp("all", 0)}, "catch_up.within: 0 is not a number of seconds above 0"),
         ({"jitter": -1}, "jitter: -1 is not in 0 to 86400 seconds"),
         ({"spread": 90000}, "spread: 90000 is not in 0 to 86400 seconds"),
@@ -206,6 +215,20 @@ def test_a_wrong_schedule_is_refused_with_the_fields_name(given, message):
     with pytest.raises(ConfigError) as error:
         spec(**{"rule": Cron("* * * * *"), **given})
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"every": 0}, "every: 0.0 is not in 1 second to 10 years"),
+        ({"every": "0s"}, "every: 0.0 is not in 1 second to 10 years"),
+        ({}, "needs exactly one rule"),
+        ({"every": 5, "payload": [1]}, "payload: must be a mapping of argument names and values"),
+    ],
+)
+def test_words_that_make_no_schedule_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        compile_schedule(make_spec("s", "greet", **given))
 
 
 def test_a_calendar_that_is_not_there_is_refused():

@@ -176,7 +176,7 @@ def parse_cron(expression: str, seed: str = "") -> CronRule:
 def _parts(expression: str) -> list[str]:
     text = expression.strip()
     if text.startswith("@"):
-        if text.lower().startswith("@every"):
+        if re.match(r"@every\b", text, re.IGNORECASE):
             raise ConfigError(
                 f"cron {expression!r} is an interval: write every={text[6:].strip()!r}"
             )

@@ -119,6 +119,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool = False
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         _check_names(self)
         _check_choices(self)
         _check_numbers(self)
@@ -149,7 +150,8 @@ def make_spec(
     """
     rules = (
         cron and Cron(cron),
-        every and Every(seconds_of(every, "every"), anchor),
+        # 0 is a rule, which is refused by what it says.
+        every not in (None, "") and Every(seconds_of(every, "every"), anchor),
         calendar and Calendar(calendar),
         rrule and RRule(rrule),
     )
@@ -163,6 +165,8 @@ def make_spec(
     unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
     if unknown:
         raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
+    if not isinstance(rest.get("payload") or {}, Mapping):
+        raise ConfigError("payload: must be a mapping of argument names and values")
     for several in ("tags", "exclude", "include"):
         if several in rest:
             rest[several] = _names(rest[several])
@@ -276,6 +280,25 @@ def check_schedule_name(name: str) -> None:
         raise ConfigError(
             f"name: {name!r} is not a schedule's name; letters, digits and _.:/- up to 200"
         )
+
+
+def _check_kinds(spec: ScheduleSpec) -> None:
+    """Refuse values of other types, which nothing else looks at before they are used."""
+    for field in ("name", "task", "tz", "description"):
+        if not isinstance(value := getattr(spec, field), str):
+            raise ConfigError(f"{field}: must be a text, not {value!r:.60}")
+    for field in ("starts", "ends"):
+        if not isinstance(value := getattr(spec, field), datetime | None):
+            raise ConfigError(f"{field}: must be a datetime with a time zone, not {value!r:.60}")
+    if not isinstance(spec.catch_up, CatchUp):
+        raise ConfigError(
+            f"catch_up: must be NoCatchUp, Latest() or All() of rota, not {spec.catch_up!r:.60}"
+        )
+    if isinstance(spec.rule, Cron | Calendar | RRule):
+        text = msgspec.structs.astuple(spec.rule)[0]
+        if not isinstance(text, str):
+            kind = type(spec.rule).__struct_config__.tag
+            raise ConfigError(f"{kind}: must be a text, not {text!r:.60}")
 
 
 def _check_names(spec: ScheduleSpec) -> None:

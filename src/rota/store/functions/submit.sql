@@ -44,6 +44,9 @@ declare
             then 'guarantee must be 1 (at_least_once), 2 (at_most_once) or 3 (exactly_once)'
         when timeout <= 0 then 'timeout must be above 0 seconds'
         when not isfinite(due_at) then 'the due time must be finite'
+        -- The same as YEARS in core/years.py: others can't be read again.
+        when due_at < timestamptz '1970-01-01 00:00:00+00' or due_at >= timestamptz '9999-01-01 00:00:00+00'
+            then format('the due time %s is not in the years 1970 to 9998', due_at at time zone 'UTC')
     end;
 begin
     if problem is not null then

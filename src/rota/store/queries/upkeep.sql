@@ -125,7 +125,9 @@ insert into rota.setting (name, value) values ('history_hours', $1)
 on conflict (name) do update set value = excluded.value;
 
 -- name: list_history_partitions
-select c.relname as name, pg_total_relation_size(c.oid) as bytes, greatest(c.reltuples, 0)::bigint as jobs
+-- What was never analyzed has -1 rows: nobody knows.
+select c.relname as name, pg_total_relation_size(c.oid) as bytes,
+       case when c.reltuples >= 0 then c.reltuples::bigint end as jobs
 from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.past'::regclass
 order by 1;
