@@ -213,7 +213,7 @@ EXCLUDED = {
     "sample_queues": "one statement: the same again changes nothing",
     "forget_run_stats": "retention: deletes what is old, and then finds nothing",
     "claim_shared": "as `claim`: what a lost answer took is found by its batches (test_limits)",
-    "claim_bounded": "as `claim`: what a lost answer took is found by its batches (simulation, resources)",
+    "claim_bounded": "as `claim`: what a lost answer took is found by its batches (resources)",
     "note_resources": "at the registration of a node, which is repeated whole: the same again",
     "note_used": "what a node shows of itself: the same again, or newer, at the next look",
     "end_reservation": "deletes the node's own row; lost, its next look removes it",

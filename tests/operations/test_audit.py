@@ -425,7 +425,8 @@ VERBS: list[tuple[str, Verb]] = [
 
 READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search", "look",
-             "count_matching", "applicable", "matching", "has_ended", "log_lines", "check_kept", "look_whole"},
+             "count_matching", "applicable", "matching", "has_ended", "log_lines", "check_kept",
+             "look_whole"},
     "dead": {"groups", "count_by_error"},
     # `undo` has a test of its own, below; `begin` and `note` are parts of the verbs of jobs.
     "queues": {"get", "settings", "holders", "limits", "list", "shares", "service", "undo"},
