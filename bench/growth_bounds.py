@@ -47,6 +47,8 @@ BOUNDS = (
     Bound("command", r"rota jobs .*", _LOOK, pages=_LOOKED_PAGES),
     Bound("statement", "note_(missed_deadlines|queue_lag)",
           "reads what is ready, in a twentieth of the time", ratio=12),
+    Bound("statement", "note_strays", "reads 20,000 jobs that are ready or run, the next ones each time",
+          pages=60_000),
     Bound("statement", "sample_queues", "counts 2,000 jobs of a lane", pages=200_000),
     Bound("statement", "present_by_lane", "counts 10,000 jobs of a lane", pages=400_000),
     Bound("statement", "(future_by_queue|count_dead_by_task|newest_dead_by_task)",
