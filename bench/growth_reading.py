@@ -12,7 +12,10 @@ from typing import Any
 
 import msgspec
 
-_LITERAL = re.compile(r"'(?:[^']|'')*'|\$\d+|\b\d+(?:\.\d+)?\b")
+_COMMENT = re.compile(r"^\s*--[^\n]*$|\s--\s[^\n]*$", re.MULTILINE)
+_LITERAL = re.compile(r"'(?:[^']|'')*'|\$\d+|(?<!\w)-?\b\d+(?:\.\d+)?\b")
+# PostgreSQL shows the field of an extract as a constant.
+_EXTRACTED = re.compile(r"\bextract\(\s*\w+ from")
 _TAKEN = """
     select query, sum(calls)::bigint as calls, sum(rows)::bigint as rows,
            sum(total_exec_time)::float8 as milliseconds,
@@ -49,7 +52,8 @@ class Cost(msgspec.Struct, frozen=True):
 
 def normal(text: str) -> str:
     """Return a statement without what differs between its calls."""
-    return " ".join(_LITERAL.sub("?", text).split())
+    plain = _LITERAL.sub("?", _COMMENT.sub("", text))
+    return " ".join(_EXTRACTED.sub("extract(? from", plain).split())
 
 
 def names_of(queries: Mapping[str, str]) -> dict[str, str]:

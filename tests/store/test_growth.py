@@ -80,6 +80,21 @@ async def test_many_jobs_of_a_lane_are_read_up_to_a_limit_and_marked_as_estimate
     assert 270 <= count.ready <= 330
 
 
+async def test_a_backlog_that_no_statistics_know_is_estimated_by_the_size_of_the_table(
+    app: App,
+) -> None:
+    database = (await app.store()).database
+    async with database.connection() as c:
+        await c.execute(f"alter table {database.schema}.present set (autovacuum_enabled = off)")
+    await app.submit("greet", queue="mail")
+    await app.tasks["greet"].submit_many([()] * 3_000)
+    counts = await QueueCountStore(database).read(held=100)
+    assert counts["default", "mail"].ready == 1
+    assert counts["default", "mail"].exact
+    assert 2_000 <= counts["default", "default"].ready <= 4_500
+    assert not counts["default", "default"].exact
+
+
 async def test_a_large_future_is_estimated_queue_by_queue(app: App) -> None:
     """Also where the planner would rather read it in several processes at once."""
     given = {"mail": 60_000, "money": 30_000, "slow": 10_000}

@@ -17,7 +17,7 @@ import msgspec
 from rota.store.database import Store
 from rota.store.estimates import estimated_rows, estimated_rows_of_each
 
-HELD = 10_000  # jobs of a lane that are read one by one
+HELD = 2_000  # jobs of a lane that are read one by one
 WAITING = 50_000  # jobs of the future, and dead letters, that are counted one by one
 
 
@@ -44,7 +44,8 @@ class QueueCountStore(Store):
         left out."""
         lanes = await self.database.fetch("present_by_lane", namespace, queues, held)
         found: QueueCounts = {}
-        await self._present(found, lanes, held)
+        all_of = None if queues is not None else namespace or ""
+        await self._present(found, lanes, held, all_of)
         whole = await estimated_rows(self.database, self.database.queries["all_future"])
         if whole <= waiting:
             for row in await self.database.fetch("future_by_queue", namespace, queues):
@@ -55,9 +56,21 @@ class QueueCountStore(Store):
             await self._future(found, lanes)
         return found
 
-    async def _present(self, found: QueueCounts, lanes: Sequence[Any], held: int) -> None:
+    async def _present(
+        self, found: QueueCounts, lanes: Sequence[Any], held: int, all_of: str | None
+    ) -> None:
+        """Count what is ready and runs. `all_of`: these are all lanes of a namespace ('': of all)."""
         crowded = [row["lane"] for row in lanes if row["held"] >= held]
         guesses = await self._guesses("ready_of_lane", "ready_of_sublanes", crowded)
+        if crowded and all_of is not None:
+            # How large the table is, the planner knows from its pages; which lanes its rows are in,
+            # only from the last analyze. So what isn't in the other lanes is shared out among these.
+            whole = await estimated_rows(
+                self.database, self.database.queries["ready_of_namespace"], all_of
+            )
+            left = max(whole - sum(row["held"] for row in lanes if row["held"] < held), 0)
+            expected = max(sum(guesses.values()), 1)
+            guesses = {lane: left * guess // expected for lane, guess in guesses.items()}
         for row in lanes:
             if not row["held"]:
                 continue

@@ -34,6 +34,10 @@ select from rota.future as f;
 -- name: all_dead
 select from rota.dead as d;
 
+-- name: ready_of_namespace
+-- With an empty name, of all.
+select from rota.present as p where $1 = '' or p.namespace = $1;
+
 -- name: ready_of_lane
 select from rota.present as p where p.lane = $1;
 
