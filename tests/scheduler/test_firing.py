@@ -275,7 +275,9 @@ async def test_jobs_that_begin_together_are_told_what_they_would_be_told_one_aft
         for row in rows:
             told[names[row["schedule_id"]]].append(verdicts.get(row["id"], "no answer"))
         # The first that has started ends, so that there is a place for what comes next.
-        first = {row["schedule_id"]: row for row in reversed(rows) if verdicts.get(row["id"]) == "start"}
+        first = {
+            row["schedule_id"]: row for row in reversed(rows) if verdicts.get(row["id"]) == "start"
+        }
         ended = [Succeeded(row["id"], row["token"], 0.0, 0.0) for row in first.values()]
         await store.finish_succeeded(node, ended, 0.0)
     for name in OVERLAPS:

@@ -86,8 +86,8 @@ SCHEDULE = (
 _COLUMNS = {"submitted": SUBMITTED, "moved": MOVED, "ended": ENDED, "schedule": SCHEDULE}
 _ENDED_NOW = {"finished_at": "rota.now()", "result": "null", "error": "null"}
 
-# What `tally` and `runs` become. What is computed for each job is computed once (`offset 0`) and as an interval: to take seconds
-# out of one costs more than all the rest.
+# What `tally` and `runs` become. What is computed for each job is computed once (`offset 0`), and as an
+# interval: to take seconds out of one costs more than all the rest.
 _PAIRS = """select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute,
                split_part(e.lane, '/', 1) as namespace, e.lane, e.task, e.failed, rota.bucket(e.took) as duration,
                case when e.took is not null then rota.bucket(e.late) end as lag, count(*) as jobs, sum(e.took) as took
@@ -127,7 +127,9 @@ _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
       and rota.is_wanted(e.namespace, e.kind, rota.queue_of(e.lane), e.task)"""
 
 # Where each bucket but the first begins. PostgreSQL keeps whole microseconds.
-_BUCKETS = f"'{{{','.join(f'{1 + int(round(bound * 1e6, 3))} us' for bound in BOUNDS)}}}'::interval[]"
+_BUCKETS = (
+    f"'{{{','.join(f'{1 + int(round(bound * 1e6, 3))} us' for bound in BOUNDS)}}}'::interval[]"
+)
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
 _MACRO = re.compile(
