@@ -3,13 +3,15 @@
 python -m bench.budget            what it costs here, beside the stored budget
 python -m bench.budget --write    make that the budget (bench/budget.json)
 
-Wall time says too much about who else is on the machine. So three things are counted that don't:
+Wall time says too much about who else is on the machine. So four things are counted that don't:
 
 - processor time of this process, in units of a loop of plain Python that is measured at the same
   time: a slow machine, or one that others heat up, is slow in both. The best of several rounds, with
   much slack.
 - statements, by PostgreSQL's own count, which must be equal to the budget's. For that a worker's
   services are stepped by hand (claim, run, flush) instead of by their timers.
+- records that PostgreSQL writes to its log (WAL): a new index, a second version of a row. Their number
+  says the same on any machine; a tenth more is allowed, for pages that are cleaned or split in between.
 - stalls: how often the loop's thread gave up the processor of its own will other than to wait for
   events, which is what a lock, a blocking read or a `time.sleep` does, without using any processor
   time. Linux counts it; elsewhere it isn't judged.
@@ -41,12 +43,14 @@ SINGLES = 100
 BATCH = 1_000
 ROUNDS = 3
 _SLACK = 2.0
+_RECORDS_SLACK = 1.1
 # Garbage collection, a page of code that is read in, another thread that holds the interpreter.
 _STALLS_PER_THOUSAND = 100
 
 # A node's own row is kept by a thread of its own, in its own time: not counted.
 _COUNT = """
-    select coalesce(sum(calls), 0)::int from pg_stat_statements
+    select coalesce(sum(calls), 0)::int as calls, coalesce(sum(wal_records), 0)::int as records
+    from pg_stat_statements
     where toplevel and dbid = (select oid from pg_database where datname = current_database())
       and query not like '%pg_stat_statements%' and query not like 'update %.node %'
 """
@@ -59,6 +63,7 @@ class Cost:
     units: float  # of the plain loop, per job
     statements: int  # in all
     stalls: float  # per thousand jobs
+    records: float  # of WAL, per job
 
     def excesses(self, what: str, budget: Cost) -> list[str]:
         """In words, where it is over its budget."""
@@ -70,6 +75,10 @@ class Cost:
             )
         if self.statements != budget.statements:
             found.append(f"{what}: {self.statements} statements instead of {budget.statements}")
+        if self.records > budget.records * _RECORDS_SLACK:
+            found.append(
+                f"{what}: {self.records:.2f} records of WAL a job, where {budget.records:.2f} are usual"
+            )
         if self.stalls > budget.stalls + _STALLS_PER_THOUSAND:
             found.append(
                 f"{what}: the event loop stood still {self.stalls:.0f} times per thousand jobs, where "
@@ -163,6 +172,7 @@ class Measure:
                 min(row[what].units for row in rows),
                 min(row[what].statements for row in rows),
                 min(row[what].stalls for row in rows),
+                min(row[what].records for row in rows),
             )
             for what in rows[0]
         }
@@ -190,13 +200,15 @@ class Measure:
         with _Watch().watching() as watch:
             await work(count)
         unit = min(unit, await asyncio.to_thread(plain_loop))
-        statements = await self._sql(_COUNT)
-        return Cost(watch.cpu / count / unit, statements, watch.stalls / count * 1000)
+        statements, records = await self._sql(_COUNT)
+        return Cost(
+            watch.cpu / count / unit, statements, watch.stalls / count * 1000, records / count
+        )
 
     async def _sql(self, text: str) -> Any:
         database = (await self._app.store()).database
         async with database.connection() as connection:
-            return await connection.fetchval(text)
+            return await connection.fetchrow(text)
 
 
 class Steps:
@@ -297,7 +309,8 @@ def main() -> None:
     for what, cost in costs.items():
         print(
             f"{what}: {cost.units:.1f} units = {cost.units * unit * 1e6:.1f} µs a job, "
-            f"{cost.statements} statements, {cost.stalls:.1f} stalls per thousand"
+            f"{cost.statements} statements, {cost.stalls:.1f} stalls per thousand, "
+            f"{cost.records:.2f} records of WAL a job"
         )
     if not write:
         print("\n".join(excesses(costs, load())) or "within the budget")

@@ -306,13 +306,7 @@ entered_together = Mutant(
     name="jobs that begin together don't count each other",
     sql=in_function(
         "begin_scheduled",
-        (
-            (
-                "row_number() over (partition by j.schedule_id, j.free or j.inside or j.deleted"
-                " order by j.place)"
-            ),
-            "1",
-        ),
+        ("row_number() over (partition by j.schedule_id, j.asks order by j.place)", "1"),
     ),
 )
 skip_unrecorded = Mutant(

@@ -112,6 +112,18 @@ async def test_an_extra_statement_for_each_submit_is_noticed(
     assert f"{SINGLE}: {budget.load()[SINGLE].statements + budget.SINGLES} statements" in str(found)
 
 
+async def test_an_index_that_every_job_has_to_enter_is_noticed(measure: Measure) -> None:
+    schema = measure._app.settings.schema
+    async with (await measure._app.store()).database.connection() as connection:
+        await connection.execute(f"create index planted on {schema}.past (due_at)")
+        try:
+            found = over(await measure.costs(1))
+        finally:
+            await connection.execute(f"drop index {schema}.planted")
+
+    assert any(told.startswith(WORK) and "records of WAL" in told for told in found), found
+
+
 def test_the_budget_names_all_that_is_measured() -> None:
     assert set(budget.load()) == {SINGLE, BULK, WORK}
     assert Settings().log_bytes > 0  # with history, fences and logs on: as people run it

@@ -86,7 +86,7 @@ SCHEDULE = (
 _COLUMNS = {"submitted": SUBMITTED, "moved": MOVED, "ended": ENDED, "schedule": SCHEDULE}
 _ENDED_NOW = {"finished_at": "rota.now()", "result": "null", "error": "null"}
 
-# What `tally` and `runs` become. What is computed for each job is computed once (`offset 0`) and as an
+# What `tally` and `runs` become. What is computed for each job is computed once (`offset 0`), and as an
 # interval: to take seconds out of one costs more than all the rest.
 _PAIRS = """select date_bin('1 minute', e.finished_at, '2000-01-01 00:00:00+00') as minute,
                split_part(e.lane, '/', 1) as namespace, e.lane, e.task, e.failed, rota.bucket(e.took) as duration,

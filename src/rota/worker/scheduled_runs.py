@@ -3,7 +3,7 @@
 Protocol. An occurrence of such a schedule is a job like any other: in the ledger, gated by the overlap
 policy, tried again and dead-lettered. Its one effect is to start a run under its own id, in the
 transaction that finishes it (`exactly_once`). So there is a moment before which the job holds its place
-in the schedule's gate, and after which the run does (`rota.holds_place`); no crash comes between them. A
+in the schedule's gate, and after which the run does (`rota.left_places`); no crash comes between them. A
 job that runs again, such as one that was retried from the dead letters, finds a run of its id, and
 starts nothing.
 

@@ -72,12 +72,12 @@ begin
         from unnest(held, plans, dues) with ordinality as j(id, schedule_id, due_at, place)
         left join rota.schedule as s on s.id = j.schedule_id
     ), seen as (
-        select j.*, not (j.free or j.inside or j.deleted)
-               and j.taken + row_number() over (partition by j.schedule_id, j.free or j.inside or j.deleted order by j.place) <= j.places
+        select j.*, j.asks
+               and j.taken + row_number() over (partition by j.schedule_id, j.asks order by j.place) <= j.places
                and not (j.overlap = {overlap.queue} and exists (
                    select from rota.future as f
                    where f.schedule_id = j.schedule_id and f.state = {state.waiting} and f.due_at < j.due_at)) as enters
-        from job as j
+        from (select *, not (free or inside or deleted) as asks from job) as j
     )
     select array_agg(s.id) filter (where s.free or s.inside or s.enters),
            array_agg(s.id) filter (where s.enters), array_agg(s.schedule_id) filter (where s.enters),

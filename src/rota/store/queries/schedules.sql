@@ -50,7 +50,8 @@ where r.epoch is null or r.shard in (select shard from held)
 limit $3;
 
 -- name: fire
--- One statement: the ledger's rows, the jobs of those that are new in it, the schedules' new cursors.
+-- One statement: the ledger's rows, and the jobs of those that are new in it. Those are found by a hashed subquery: as a join it
+-- would be a nested loop here, whose cost grows with the square of their number; `coalesce` keeps it from becoming one.
 with horizon as materialized (
     select rota.now() + make_interval(secs => value / 1000.0) as at from rota.setting where name = 'horizon_ms'
 ), entry as (
@@ -62,17 +63,16 @@ with horizon as materialized (
     select e.schedule_id, e.due_at, e.run_at, e.state, e.reason, e.caught_up, e.job_id, s.version
     from entry as e join rota.schedule as s on s.id = e.schedule_id
     on conflict (schedule_id, due_at) do nothing
-    returning o.schedule_id, o.due_at, o.job_id
+    returning o.job_id
 ), job as (
     select e.job_id, e.run_at, rota.merged(s.headers, e.headers) as headers, s.id as schedule_id, s.timeout, s.priority, s.guarantee, s.max_attempts,
            s.namespace, rota.sublane_of(s.lane, k.share) as lane, s.task, s.payload, k.share
-    from noted as n
-    join entry as e on e.schedule_id = n.schedule_id and e.due_at = n.due_at
-    join rota.schedule as s on s.id = n.schedule_id
+    from entry as e
+    join rota.schedule as s on s.id = e.schedule_id
     left join lateral (
         select rota.share_of(null, null, null, null, t.name) as share from rota.task as t
         where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
-    where n.job_id is not null
+    where e.job_id is not null and coalesce(e.job_id in (select n.job_id from noted as n), false)
 ), readied as (
     {{insert rota.present as p, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null}}
     from job where run_at <= (select at from horizon)
