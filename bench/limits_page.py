@@ -207,8 +207,8 @@ def _section(found: Found, name: str) -> str:
         keys = list(rounds[0])
         lines += [
             f"| {' | '.join(keys)} | load | commit |", "|" + " ---: |" * (len(keys) + 1) + " --- |",
-            *(f"| {' | '.join(figure(each[key]) for key in keys)} | {cell['load']} | {cell.get('commit', '')} |"
-              for each in rounds),
+            *(f"| {' | '.join(figure(each[key]) for key in keys)} | {cell['load']} |"
+              f" {cell.get('commit', '')} |" for each in rounds),
         ]  # fmt: skip
     if trouble := cell.get("trouble"):
         lines.append(f"\nIt could not be measured: {trouble.replace('|', '/')}")

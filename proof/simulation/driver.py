@@ -105,7 +105,7 @@ class SimConnection:
 
     def is_closed(self) -> bool:
         if self._closed and self.lent:
-            # As asyncpg's: it takes a connection that has ended from its user, and refuses him every call.
+            # As asyncpg: it takes a connection that has ended from its user, and refuses every call.
             raise asyncpg.InterfaceError(
                 "cannot call Connection.is_closed(): connection has been released back to the pool"
             )
