@@ -68,10 +68,10 @@ CASES = {
     "peers": Case(
         "The same of others: jobs of a full key in front",
         (),
-        "pg-boss by groups, DBOS by partitions of a queue, one process with 8 slots each, 20 jobs a second "
-        "of another key, of which one may run at a time, too. With so many in front (`in_front`: as many as "
-        "it stores in about 20 seconds) and with the one that runs alone. Oban for Python has limits by key "
-        "in its paid edition only, which was not measured.",
+        "pg-boss by groups, DBOS by partitions of a queue, one process with 8 slots each, 20 jobs a "
+        "second of another key, of which one may run at a time, too. With so many in front "
+        "(`in_front`: as many as it stores in about 20 seconds) and with the one that runs alone. Oban "
+        "for Python has limits by key in its paid edition only, which was not measured.",
     ),
     "chaos": Case(
         "Limited jobs while nodes are killed, stopped and cut off",

@@ -1,8 +1,8 @@
 """The case of `bench.limits` that asks other systems what Rota is asked: a key of which one job may run,
 with very many jobs, and how soon another key's jobs start.
 
-pg-boss has groups (`groupConcurrency`), DBOS partitions of a queue (`partition_concurrency`). In Oban for
-Python limits by key belong to its paid edition, which can't be had here.
+pg-boss has groups (`groupConcurrency`), DBOS partitions of a queue (`partition_concurrency`). In Oban
+for Python limits by key belong to its paid edition, which can't be had here.
 """
 
 from __future__ import annotations
