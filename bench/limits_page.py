@@ -63,8 +63,15 @@ CASES = {
     "front": Case(
         "Jobs of a full key in front, from submit to start of another key's",
         (Goal("p99, of that with none in front", "ratio", 1.2),),
-        "One node for each of two databases, jobs one by one in turns. pg-boss, Oban for Python and "
-        "DBOS were not measured here: their adapters have no queue with limits per key.",
+        "One node for each of two databases, jobs one by one in turns.",
+    ),
+    "peers": Case(
+        "The same of others: jobs of a full key in front",
+        (),
+        "pg-boss by groups, DBOS by partitions of a queue, one process with 8 slots each, 20 jobs a "
+        "second of another key, of which one may run at a time, too. With so many in front "
+        "(`in_front`: as many as it stores in about 20 seconds) and with the one that runs alone. Oban "
+        "for Python has limits by key in its paid edition only, which was not measured.",
     ),
     "chaos": Case(
         "Limited jobs while nodes are killed, stopped and cut off",

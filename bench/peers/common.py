@@ -25,6 +25,7 @@ from typing import Any, Self
 _RECORD = struct.Struct("<Id")
 _ROOM = 4_000_000  # records; the file is sparse
 MOMENTS = 100
+FULL = 1_000_000  # from this number on, jobs of `keyed` run until the end
 
 DATABASE_URL = os.environ.get("BENCH_DATABASE_URL", "")
 REDIS_URL = os.environ.get("BENCH_REDIS_URL", "")

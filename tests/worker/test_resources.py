@@ -121,7 +121,15 @@ async def test_a_big_job_gets_a_node_before_the_small_ones_that_follow(make_app,
         return any(node.reserved for node in await app.nodes.list())
 
     await eventually(reserved, 20)
+    uses.hold["long-0"].set()
+    await long[0].result(timeout=20)
     after = [await app.tasks["small"].submit("after") for _ in range(20)]
+
+    async def explained() -> bool:
+        why = await app.jobs.explain(after[0].id)
+        return why.code == "waiting_for_resources" and "makes room for gpu=4" in str(why)
+
+    await eventually(explained, 20)  # one is free, and kept for the large job
     for name in names:
         uses.hold[name].set()
         await asyncio.sleep(0)

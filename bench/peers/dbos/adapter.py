@@ -48,6 +48,13 @@ async def hold(number: int) -> None:
     await asyncio.sleep(common.hold.seconds)
 
 
+@DBOS.workflow(name="keyed")
+async def keyed(number: int) -> None:
+    common.started(number)
+    if number >= common.FULL:
+        await asyncio.sleep(3600)
+
+
 @DBOS.workflow(name="tick")
 async def tick(due: Any, number: int) -> None:
     common.started(number)
@@ -57,6 +64,9 @@ def setup(wish: dict[str, Any]) -> dict[str, Any]:
     DBOS(config=_config())
     DBOS.launch()
     DBOS.register_queue("jobs", worker_concurrency=50, polling_interval_sec=0.1)
+    DBOS.register_queue(
+        "keyed", worker_concurrency=50, partition_concurrency=1, polling_interval_sec=0.1
+    )
     DBOS.destroy()
     return {"version": importlib.metadata.version("dbos")}
 
@@ -65,8 +75,10 @@ def _client() -> DBOSClient:
     return DBOSClient(system_database_url=common.DATABASE_URL, application_name="bench")
 
 
-def _options(task: str, due: float | None = None) -> Any:
+def _options(task: str, due: float | None = None, key: str | None = None) -> Any:
     options = {"workflow_name": task, "queue_name": "jobs", "app_version": "1"}
+    if key is not None:
+        options |= {"queue_name": "keyed", "queue_partition_key": key}
     if due is not None:
         options["delay_seconds"] = max(due - time.time(), 0.0)  # type: ignore[assignment]
     return options
@@ -78,18 +90,20 @@ def submit(wish: dict[str, Any]) -> dict[str, Any]:
     with common.Stopwatch() as watch:
         if wish["how"] == "single":
             for number in common.numbers(wish):
-                client.enqueue(_options(task), number)
+                client.enqueue(_options(task, key=wish.get("key")), number)
         else:
             for due, numbers in common.batches(wish, 1_000):
+                options = _options(task, due, wish.get("key"))
                 with engine.begin() as connection:
                     for number in numbers:
-                        client.enqueue_in_transaction(connection, _options(task, due), number)
+                        client.enqueue_in_transaction(connection, options, number)
     return watch.answer()
 
 
 async def trickle(wish: dict[str, Any]) -> None:
     client = _client()
-    await common.at_a_pace(wish, lambda number: client.enqueue(_options("noop"), number) and None)
+    options = _options(wish.get("task", "noop"), key=wish.get("key"))
+    await common.at_a_pace(wish, lambda number: client.enqueue(options, number) and None)
 
 
 def schedule(wish: dict[str, Any]) -> None:
@@ -109,6 +123,9 @@ def work(wish: dict[str, Any]) -> None:
     DBOS(config=_config())
     DBOS.launch()
     DBOS.register_queue("jobs", worker_concurrency=wish["slots"], polling_interval_sec=0.1)
+    DBOS.register_queue(
+        "keyed", worker_concurrency=wish["slots"], partition_concurrency=1, polling_interval_sec=0.1
+    )
     stop.wait()
     os._exit(0)  # its orderly end waits for what runs
 

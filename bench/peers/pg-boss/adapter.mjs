@@ -15,9 +15,13 @@ async function open(options = {}) {
 
 const client = () => open({ supervise: false, schedule: false, migrate: false });
 
+// Jobs of `keyed` belong to a group, of which one may run at a time. Those of the full one run until the end.
+const inGroup = ({ key }) => (key ? { group: { id: key } } : {});
+const FULL = 1_000_000;
+
 async function setup() {
   const boss = await open();
-  for (const name of ["noop", "hold"]) await boss.createQueue(name, { retryLimit: 2, notify: true });
+  for (const name of ["noop", "hold", "keyed"]) await boss.createQueue(name, { retryLimit: 2, notify: true });
   await boss.stop();
   const { version } = JSON.parse(readFileSync("node_modules/pg-boss/package.json"));
   return { version };
@@ -32,7 +36,7 @@ async function submit({ how, task, ...wish }) {
       }
     } else {
       for (const [startAfter, numbers] of batches(wish)) {
-        await boss.insert(task, numbers.map((number) => ({ data: { number }, startAfter })));
+        await boss.insert(task, numbers.map((number) => ({ data: { number }, startAfter, ...inGroup(wish) })));
       }
     }
   });
@@ -42,7 +46,7 @@ async function submit({ how, task, ...wish }) {
 
 async function trickle(wish) {
   const boss = await client();
-  await atAPace(wish, (number) => boss.send("noop", { number }));
+  await atAPace(wish, (number) => boss.send(wish.task ?? "noop", { number }, inGroup(wish)));
   await boss.stop();
 }
 
@@ -54,8 +58,23 @@ async function schedule({ count }) {
   await boss.stop();
 }
 
+async function workKeyed(boss, slots) {
+  const run = async ([job]) => {
+    started.note(job.data.number);
+    if (job.data.number >= FULL) await sleep(3600);
+  };
+  await boss.work(
+    "keyed",
+    { batchSize: 1, localConcurrency: slots, groupConcurrency: 1, pollingIntervalSeconds: 0.5, notifyPollingIntervalSeconds: 0.5 },
+    run,
+  );
+  await untilTold();
+  process.exit(0);
+}
+
 async function work({ slots, task, hold = 0 }) {
   const boss = await open({ cronMonitorIntervalSeconds: 1, cronWorkerIntervalSeconds: 1, useListenNotify: true });
+  if (task === "keyed") return workKeyed(boss, slots);
   const run = async (jobs) => {
     for (const job of jobs) started.note(job.data.number);
     if (task === "hold") await sleep(hold);

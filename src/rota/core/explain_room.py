@@ -37,6 +37,7 @@ class Machine(msgspec.Struct, frozen=True):
     resources: dict[str, float] = {}
     labels: tuple[str, ...] = ()
     holders: Sequence[Holder] = ()
+    reserved: str | None = None  # the lane that it makes room for
 
     def free(self) -> dict[str, int]:
         left: Amounts = from_json(self.resources)
@@ -87,7 +88,10 @@ def explain_room(facts: Mapping[str, Any]) -> tuple[str, str] | None:
                 f"It is near {shape.near!r}, and no live worker that could run it has that label; "
                 f"others may claim it from {_moment(others_from)} on."
             )
-    if not shape.amounts or any(fits(each.free(), shape.amounts) for each in able):
+    roomy = [each for each in able if fits(each.free(), shape.amounts)]
+    if shape.amounts and roomy and all(_is_kept_for_another(each, facts["lane"]) for each in roomy):
+        return "waiting_for_resources", _kept(roomy)
+    if not shape.amounts or roomy:
         if shape.near is not None and now < others_from:
             return "waiting_for_label", (
                 f"It is near {shape.near!r}: {_workers(len(labelled))} with that label may claim it "
@@ -100,6 +104,26 @@ def explain_room(facts: Mapping[str, Any]) -> tuple[str, str] | None:
     if facts.get("reserved_on"):
         sentence += f" Node {facts['reserved_on']} makes room for the oldest job of its kind."
     return "waiting_for_resources", sentence
+
+
+def _is_kept_for_another(machine: Machine, lane: str) -> bool:
+    return machine.reserved is not None and _base(machine.reserved) != _base(lane)
+
+
+def _base(lane: str) -> str:
+    return lane.partition("#")[0]
+
+
+def _kept(machines: Sequence[Machine]) -> str:
+    nodes = "; ".join(
+        f"{each.name} makes room for {said(amounts_of(each.reserved or ''))}"
+        for each in machines[:_NODES]
+    )
+    more = f"; and {len(machines) - _NODES} more" if len(machines) > _NODES else ""
+    return (
+        f"It waits for a larger job that has waited for longer: {nodes}{more}. Until then such a node "
+        "starts what leaves enough for that, or what has a timeout that ends in time."
+    )
 
 
 def _held(machine: Machine, shape: Shape) -> str:

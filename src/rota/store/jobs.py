@@ -254,6 +254,7 @@ class JobStore(Store):
                     msgspec.json.decode(row["resources"]),
                     tuple(row["labels"]),
                     msgspec.json.decode(row["holders"], type=list[Holder]),
+                    row["reserved"],
                 )
                 for row in rows
             ],

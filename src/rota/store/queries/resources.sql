@@ -65,7 +65,8 @@ select n.name, coalesce(n.resources, '{}') as resources, n.labels, coalesce((
                 where p.lane = b.lane and p.rank >= b.low and p.rank <= b.high and p.token = b.token and p.node = n.id
                   and p.state = {state.running} limit 100) as p
             where b.node = n.id and strpos(b.lane, '=') > 0
-            limit 100) as h), '[]') as holders
+            limit 100) as h), '[]') as holders,
+       (select r.lane from rota.reservation as r where r.node = n.id) as reserved
 from rota.node as n
 where n.namespace = $1 and 'worker' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()
   and (n.queues = '{}' or rota.queue_of($2) = any(n.queues))
