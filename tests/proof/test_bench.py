@@ -179,6 +179,14 @@ def test_a_page_names_the_commit_the_load_and_what_is_not_settled(tmp_path: Path
     )
 
 
+def test_what_was_measured_before_runs_were_noted_is_shown_as_not_settled(tmp_path: Path) -> None:
+    found = {**_found(), "runs": {}}
+    del found["about"]["commit"]
+    page = _page(found, tmp_path)
+    assert "- No-op jobs, coroutines: the load was not recorded." in page
+    assert "commit not recorded" in page
+
+
 def test_parts_that_others_write_stay_on_the_page(tmp_path: Path) -> None:
     sections.put("## Something of another", "Its text.", tmp_path)
     page = _page(_found(), tmp_path)
