@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 
 from bench import goals, load, sections
+from bench.goals import EARLY
 from bench.peers.catalogue import BY_NAME as PEERS
 from bench.raw import YARDSTICKS
 from bench.sections import DOCS
@@ -306,12 +307,14 @@ def _number(value: float | None) -> str:
 
 
 def _remark(rounds: list[dict[str, float]]) -> str:
-    """What of it can't be passed over: jobs that ran twice, or never."""
+    """What of it can't be passed over: jobs that ran twice, too early, or never."""
     twice = sum(figures.get("twice", 0) for figures in rounds)
     missing = sum(
         max(figures["jobs"] - figures["ran"], 0) for figures in rounds if "ran" in figures
     )
+    early = max(-figures.get("earliest", 0.0) for figures in rounds)
     said = [f"{twice:,.0f} ran twice"] if twice else []
+    said += [f"started up to {figure(early)} ms early"] if early > EARLY else []
     said += [f"{missing:,.0f} did not run in time"] if missing else []
     said += ["not all completed in time"] if any(one.get("unfinished") for one in rounds) else []
     return "; ".join(said)

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -130,7 +131,7 @@ func versionOf(path string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, module := range info.Deps {
 		if module.Path == path {
-			return module.Version
+			return strings.TrimPrefix(module.Version, "v")
 		}
 	}
 	return ""

@@ -1,7 +1,8 @@
 // asynq with Redis on a Unix socket, without persistence: one process, whose goroutines use both cores, 200
 // goroutines for no-ops (its default is one for each core) and 100 for the 5 ms jobs. Idle workers look every 10 ms
 // and due tasks are forwarded every 100 ms, instead of every second and every five seconds. It has no call for many:
-// in bulk is one by one from 50 goroutines on one client. Schedules are entries of its Scheduler, beside the worker.
+// in bulk is one by one from 50 goroutines on one client. It keeps due moments in whole seconds, so that a task may
+// start up to a second early. Schedules are entries of its Scheduler, beside the worker.
 
 package main
 
