@@ -147,7 +147,8 @@ class Functions:
         assert work.run is not None
         return History(
             run=work.run, restarts=first["restarts"], round=first["round"],
-            code_version=first["code"] or 1, cancelled=first["cancelled"], paused=first["paused"], now=first["now"],
+            code_version=first["code"] or 1,
+            cancelled=first["cancelled"], paused=first["paused"], now=first["now"],
             checkpoints=[
                 self._checkpoint(work, row) for row in rows if row["number"] is not None
             ],
