@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -80,16 +79,6 @@ contradiction_overlooked = Mutant(
     name="code that contradicts the history goes on", patch=_ask_nothing, moves=_MOVES
 )
 
-
-def _draw_by_round(patches: Patches) -> None:
-    def random_bytes(self: Replay) -> bytes:
-        seed = f"{self.history.run}/{self.history.round}/{self.name_of('random')}"
-        return hashlib.sha256(seed.encode()).digest()
-
-    patches.set(Replay, "random_bytes", random_bytes)
-
-
-drawn_anew = Mutant(name="a resume draws other random numbers", patch=_draw_by_round, moves=_MOVES)
 
 # -- sleeps
 
