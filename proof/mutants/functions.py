@@ -79,7 +79,6 @@ contradiction_overlooked = Mutant(
     name="code that contradicts the history goes on", patch=_ask_nothing, moves=_MOVES
 )
 
-
 # -- sleeps
 
 sleep_is_relative = Mutant(
