@@ -183,6 +183,8 @@ class _Body:
 
     async def run(self, number: int, lap: int, known: dict[str, Any]) -> str:
         self._known = known
+        # As a key for the other side of a payment: the same until the function begins anew.
+        self._key = str(self._ctx.uuid())
         self._note("open", value=f"{self._code} {self._program.change}", seconds=number)
         try:
             try:
@@ -274,7 +276,7 @@ class _Body:
         match op.kind:
             case "step":
                 retry = Retry(max_attempts=op.tries, base=0.4 if op.seconds else 2.0)
-                return ctx.options(name=op.name, retry=retry).step(self._try, place, op)
+                return ctx.options(name=op.name, retry=retry).step(self._try, place, op, self._key)
             case "call":
                 return ctx.call(known[op.name], place)
             case "pair":
@@ -302,7 +304,7 @@ class _Body:
         self._note("saw", place, value)
         return value
 
-    async def _try(self, place: str, op: Op) -> str:
+    async def _try(self, place: str, op: Op, key: str = "") -> str:
         """The body of a step."""
         value = self._records.serial()
         self._note("try", place, value)

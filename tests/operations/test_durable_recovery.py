@@ -486,3 +486,30 @@ async def test_a_step_that_is_done_again_gets_the_time_that_it_got_before(
     await sandbox.run_due()
     assert len(shop.ran) == 2
     assert len(set(shop.ran)) == 1
+
+
+async def test_random_numbers_are_the_same_when_a_run_is_resumed_and_others_when_it_begins_anew(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    """A key of a payment that was made before the failure must be the key of its second try."""
+    seen: list[tuple[int, str, float]] = []
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext, lap: int = 1) -> None:
+        seen.append((lap, str(ctx.uuid()), ctx.random()))
+        await ctx.step(shop.note, f"pay {seen[-1][1]}")
+        await ctx.step(shop.note, "mail")
+        if lap == 1:
+            await ctx.restart(lap=2)
+
+    shop.broken.add("mail")
+    run = await order.start()
+    assert await state(sandbox, run) == "failed"
+    shop.broken.clear()
+    await run.resume()
+    assert await state(sandbox, run) == "succeeded"
+    assert [lap for lap, _, _ in seen] == [1, 1, 2]
+    assert seen[0] == seen[1]
+    assert seen[1][1:] != seen[2][1:]
+    assert (await run.status()).restarts == 1
+    assert shop.ran.count(f"pay {seen[0][1]}") == 1

@@ -44,8 +44,8 @@ class _Offline:
 def history_of(run: Run, checkpoints: Sequence[RunCheckpoint], code_version: int = 1) -> History:
     """Return a run's history as its function reads it."""
     return History(
-        run=run.id, round=run.round, code_version=code_version, now=run.created_at, paused=False,
-        cancelled=run.cancel_requested_at is not None,
+        run=run.id, restarts=run.restarts, round=run.round, code_version=code_version,
+        now=run.created_at, paused=False, cancelled=run.cancel_requested_at is not None,
         checkpoints=[
             Checkpoint(
                 number=each.number, kind=CheckpointKind.parse(each.kind),

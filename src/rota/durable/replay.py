@@ -104,7 +104,8 @@ class Replay:
     def random_bytes(self) -> bytes:
         """Return 32 bytes that look random: in the same place of the code, at every replay the same."""
         place = self.name_of("random")
-        seed = f"{self.history.run}/{self.history.round}/{place}"
+        # Not of the round: a run that is resumed goes on with the keys that it has given to others.
+        seed = f"{self.history.run}/{self.history.restarts}/{place}"
         return hashlib.sha256(seed.encode()).digest()
 
     # -- asking the history

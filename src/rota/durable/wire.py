@@ -37,6 +37,7 @@ class History(msgspec.Struct, kw_only=True):
     """A function's run, and what it has done so far."""
 
     run: UUID
+    restarts: int  # how often it has begun anew
     round: int
     code_version: int  # of the function's declaration when the run was started
     cancelled: bool

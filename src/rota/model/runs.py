@@ -51,6 +51,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         None  # why it was paused: the code of its durable function contradicts its history
     )
     status: Any = None  # what its durable function says of itself
+    restarts: int = 0  # how often its durable function has begun anew
 
     def bar(self) -> Bar:
         """Return how many of its steps have ended."""

@@ -570,6 +570,7 @@ class Runs:
             error=_shown(store.database.encryption, _decoded(row["error"]), row["id"]),
             schedule_id=row["schedule_id"],
             parent_id=row["parent_id"], problem=_decoded(row.get("problem")),
+            restarts=row["restarts"],
             status=store.database.encryption.shown(row.get("status"), row["id"], "status"),
             **counts,
         )  # fmt: skip

@@ -146,7 +146,8 @@ class Functions:
         first = rows[0]
         assert work.run is not None
         return History(
-            run=work.run, round=first["round"], code_version=first["code"] or 1,
+            run=work.run, restarts=first["restarts"], round=first["round"],
+            code_version=first["code"] or 1,
             cancelled=first["cancelled"], paused=first["paused"], now=first["now"],
             checkpoints=[
                 self._checkpoint(work, row) for row in rows if row["number"] is not None

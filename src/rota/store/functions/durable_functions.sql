@@ -235,7 +235,7 @@ begin
     if not found then
         return false;
     end if;
-    update rota.run as r set input = given, round = r.round + 1 where r.id = run;
+    update rota.run as r set input = given, round = r.round + 1, restarts = r.restarts + 1 where r.id = run;
     delete from rota.checkpoint as c where c.run_id = run;
     update rota.present as p
     set state = {state.ready}, node = null, claimed_at = null, started_at = null, attempt = 0, crashes = 0

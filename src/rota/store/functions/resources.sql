@@ -11,7 +11,11 @@ $$;
 
 -- What a submit gives, with what its task declares where it has a mark: + for capabilities, = for amounts, ~ for the label.
 create or replace function rota.needs_with(given text[], declared text[]) returns text[] language sql immutable parallel safe as $$
-    select case when given = '{=,~}' and declared = '{}' then '{}'::text[] when given && array['+', '=', '~'] then (
+    select case when given = '{=,~}' and coalesce(declared, '{}') = '{}' then '{}'::text[] else rota.merged_needs(given, declared) end
+$$;
+
+create or replace function rota.merged_needs(given text[], declared text[]) returns text[] language sql immutable parallel safe as $$
+    select case when given && array['+', '=', '~'] then (
         select coalesce(array_agg(e.need), '{}') from (
             select g.need from unnest(given) as g(need) where g.need not in ('+', '=', '~')
             union all

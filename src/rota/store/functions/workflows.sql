@@ -41,7 +41,7 @@ create or replace function rota.step_jobs(run uuid, first int, last int)
            coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint),
            coalesce(w.max_attempts, t.max_attempts, 5::smallint),
            coalesce(w.timeout, t.timeout), w.arguments,
-           rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), case when w.needs is null then coalesce(t.needs, '{}') else rota.needs_with(w.needs, t.needs) end),
+           rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), n.needs),
            case when t.limited then rota.share_of(null, null, null, null, w.task) end,
            w.kind, w.rule, w.condition, w.predecessors, w.tolerated
     from (select r.* from rota.run as r where r.id = run offset 0) as r
@@ -50,6 +50,10 @@ create or replace function rota.step_jobs(run uuid, first int, last int)
         where w.workflow_id = r.workflow_id and w.number between first and last offset 0) as w
     left join lateral (
         select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
+    -- By itself, so that the simple cases of both functions are inlined.
+    cross join lateral (
+        select case when w.needs is null then coalesce(t.needs, '{}') else rota.needs_with(w.needs, t.needs) end as needs
+        offset 0) as n
 $$;
 
 -- Notifies workers of jobs that were made ready in a lane, which may be new.

@@ -1,8 +1,9 @@
 -- name: open_functions
 -- Of many functions at a time: those that are no longer this node's have no row.
-select g.place - 1 as place, h.* from (
+select g.place - 1 as place, r.restarts, h.* from (
     select * from unnest($2::uuid[], $3::bigint[], $4::uuid[]) with ordinality as g(job, token, run_id, place) order by run_id
 ) as g
+cross join lateral (select r.restarts from rota.run as r where r.id = g.run_id offset 0) as r
 cross join lateral rota.open_function($1, g.job, g.token, g.run_id) as h;
 
 -- name: record_checkpoints

@@ -62,7 +62,7 @@ select r.state <> {run.running} from rota.run as r where r.namespace = $1 and r.
 
 -- name: list_runs
 select r.id, r.namespace, r.name, r.state, r.round, r.created_at, r.ended_at, r.deadline_at, r.paused_at, r.cancel_at, r.key,
-       r.schedule_id, r.parent_id, r.parent_step, r.input, r.error, r.priority, w.version
+       r.schedule_id, r.parent_id, r.parent_step, r.input, r.error, r.priority, r.restarts, w.version
 -- The newest of each state, by the index that begins with it; then the newest of these.
 from (values ({run.running}::smallint), ({run.succeeded}::smallint), ({run.failed}::smallint), ({run.cancelled}::smallint)) as s(state)
 cross join lateral (
