@@ -71,7 +71,7 @@ class SimTimer(events.TimerHandle):
 
 
 def _names(handles: Collection[SimHandle | SimTimer]) -> str:
-    owners = (getattr(handle._callback, "__self__", None) for handle in handles)  # type: ignore[attr-defined]
+    owners = (getattr(handle._callback, "__self__", None) for handle in handles)  # type: ignore[union-attr]
     tasks = (owner.get_name() for owner in owners if isinstance(owner, asyncio.Task))
     return ", ".join(dict.fromkeys([*(f"{h.process}" for h in handles), *tasks]))
 
