@@ -143,9 +143,10 @@ def rows_of_the_page(heading: str) -> list[list[str]]:
 
 
 def test_the_page_lists_every_mutant_with_the_seed_that_caught_it() -> None:
-    listed = {name: int(seed) for name, seed, _ in rows_of_the_page("### Mutants")}
+    """Of one that nothing has caught so far it says so, with a dash for the seed."""
+    listed = {name: seed for name, seed, _ in rows_of_the_page("### Mutants")}
     assert list(listed) == [mutant.name for mutant in mutants.MUTANTS]
-    assert listed == read_kept()
+    assert {name: int(seed) for name, seed in listed.items() if seed != "-"} == read_kept()
 
 
 def test_the_page_lists_every_move() -> None:
