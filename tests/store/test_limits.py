@@ -719,9 +719,9 @@ async def test_workers_over_http_obey_the_same_limits(app, greet, hot, claim, no
     await submit(greet, 5)
     await app.queues.set_limits("default", concurrency=3)
     assert len(await claim(1)) == 1
-    ask = [await hot.fetch("claim_remote", remote, f"r{n}", n, 8) for n in range(2)]
+    ask = [await hot.fetch("claim_remote", remote, f"r{n}", n, 8, False, False) for n in range(2)]
     assert [len(rows) for rows in ask] == [2, 0]
-    again = await hot.fetch("claim_remote", remote, "r0", 5, 8)
+    again = await hot.fetch("claim_remote", remote, "r0", 5, 8, False, False)
     assert {row["id"] for row in again} == {row["id"] for row in ask[0]}, "its answer was lost"
     assert await claim() == [], "a new token is no new place"
 
@@ -738,7 +738,7 @@ async def test_workers_over_http_get_some_of_everything(app, greet, hot):
     await app.queues.set_limits("other", concurrency_per_key=1000)
     got: Counter[str] = Counter()
     for n in range(20):
-        rows = await hot.fetch("claim_remote", remote, f"request {n}", 1, 2)
+        rows = await hot.fetch("claim_remote", remote, f"request {n}", 1, 2, False, False)
         got.update(row["lane"] for row in rows)
     assert len(got) == 3
     assert min(got.values()) >= 3

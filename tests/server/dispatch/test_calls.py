@@ -147,7 +147,7 @@ async def test_a_job_that_took_its_process_with_it_twice_asks_first(worker: Work
 
 
 async def test_an_outcome_of_another_namespaces_worker_is_not_taken(
-    worker: Worker, make_worker: Callable[[], Worker], make_app: Callable[..., App]
+    worker: Worker,
 ):
     """Also where row security is off: the namespace is a part of the statement."""
     await worker.app.submit("work", {})

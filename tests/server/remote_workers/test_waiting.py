@@ -70,8 +70,9 @@ async def test_the_line_that_hears_is_kept_between_requests_and_given_up_later(
         for _ in range(3):
             waiting = asyncio.create_task(worker.claim(wait=30))
             await eventually(lambda: is_idle(server), what="the advertisement")
+            await eventually(lambda: subscriptions._locked == {UUID(worker.id)}, what="the line")
             heard = dict(subscriptions._channels)
-            assert (len(heard), subscriptions._locked) == (2, {UUID(worker.id)})
+            assert len(heard) == 2
             await submit(server)
             assert len(await waiting) == 1
             assert not await is_idle(server)

@@ -33,6 +33,7 @@ declare
     last_try bigint;
     shared record;
     kind text;
+    took boolean;
 begin
     perform pg_advisory_xact_lock(hashtextextended('rota.' || me::text || asked, 10));
     select max(b.request_try) into last_try from rota.batch as b where b.node = me and b.request = asked;
@@ -112,9 +113,10 @@ begin
                 from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
                     shared.mosts, most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
         end if;
-        exit when found;
+        took := found;  -- the end of the loop sets `found`, too
+        exit when took;
     end loop;
-    if found then
+    if took then
         if withdraws then
             update rota.node as n set idle_slots = null where n.id = me and n.idle_slots is not null;
         end if;
