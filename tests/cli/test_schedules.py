@@ -573,7 +573,7 @@ async def make_slow(app: App, minutes: int) -> None:
         await connection.execute(
             f"update {database.schema}.run_stats set durations = array_fill(0::bigint, "
             f"array[{database.schema}.bucket($1)::int]) || array[runs] where task <> ''",
-            minutes * 60.0,
+            timedelta(minutes=minutes),
         )
 
 

@@ -150,9 +150,10 @@ async def test_batches_that_name_the_same_keys_in_opposite_order_dont_deadlock(m
             *(submit(store, keys if n % 2 else keys[::-1]) for n, store in enumerate(stores))
         )
         keys = [f"{key}+" for key in keys]
-    assert len(await stores[0].list_jobs(
+    stored, _ = await stores[0].list_jobs(
         "default", state=None, task=None, queue=None, tag=None, before=None, limit=1000
-    )) == 200  # fmt: skip
+    )
+    assert len(stored) == 200
 
 
 # -- a lost answer: asked again, nothing is doubled

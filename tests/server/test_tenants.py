@@ -133,8 +133,8 @@ async def test_behind_a_pooler_row_security_holds_for_one_transaction_at_a_time(
     outer.behind_pooler = True
     try:
         tenant = RowSecurity(outer, enabled=True).for_namespace("acme")
-        assert len(await tenant.fetch("list_queues", "acme", None, True)) == 1
-        assert not await tenant.fetch("list_queues", "other", None, True)
+        assert len(await tenant.fetch("list_queues", "acme", None)) == 1
+        assert not await tenant.fetch("list_queues", "other", None)
         async with tenant.transaction() as connection:
             assert await connection.fetchval("select current_user") == "rota_tenant"
         async with outer.connection() as connection:

