@@ -24,6 +24,8 @@ _WRITTEN = {
     "text": "2027-12-24", "password": "correct horse battery", "payload": "{}", "queue": "mail",
     "weight": "2", "note": "seen", "tz": "UTC", "zone": "Asia/Tokyo", "address": "/jobs",
 }  # fmt: skip
+# Of these boxes a person would tick one at least.
+_TICKED = {"permission"}
 # Reached by a script only, which adds to what works without: the preview of a rule while one writes it.
 _SCRIPT_ONLY = {"/schedules/preview"}
 # One round each, after all others: they end the session, or take away what others need.
@@ -67,7 +69,8 @@ class Page(HTMLParser):
     def _field(self, form: Form, tag: str, given: dict[str, str]) -> None:
         if tag == "input" and "name" in given:
             kind = given.get("type", "text")
-            if kind not in ("checkbox", "radio") or "checked" in given:
+            wanted = given["name"] in _TICKED and given["name"] not in dict(form.fields)
+            if kind not in ("checkbox", "radio") or "checked" in given or wanted:
                 form.fields.append((given["name"], given.get("value", "")))
         elif tag == "select":
             self._select = given.get("name")

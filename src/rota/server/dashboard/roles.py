@@ -8,7 +8,7 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.core.administration import RoleInfo
-from rota.errors import NotFound
+from rota.errors import ConfigError, NotFound
 from rota.server.api.roles import RoleRequest
 from rota.server.dashboard import pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
@@ -84,6 +84,8 @@ async def set_role(
     """Define a role, or replace its definition."""
     fields, errors = await Fields.of(request), Errors(_LABELS)
     with errors.at("permissions"):
+        if not fields.several("permission"):
+            raise ConfigError("choose at least one")
         values = convert(
             {"permissions": fields.several("permission"), "namespaces": fields.words("namespaces"),
              "tasks": fields.words("tasks"), "queues": fields.words("queues"),
