@@ -70,6 +70,11 @@ def for_session(settings: Mapping[str, str]) -> str:
     return ";".join(f"set {name} = {_quoted(value)}" for name, value in settings.items())
 
 
+def pinned_for_one_transaction() -> str:
+    """Return a statement that pins the plans of a transaction, as those of a hot connection are."""
+    return ";".join(f"set local {name} = {_quoted(value)}" for name, value in PINNED_PLANS.items())
+
+
 def for_one_transaction(settings: Mapping[str, str]) -> str:
     """Return a transaction's first statement; without `read only`: the server may be a standby."""
     local = (
