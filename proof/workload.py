@@ -255,8 +255,9 @@ async def offer(rate: float) -> None:
     while not stopped.is_set():
         if int((time.monotonic() - begun) * rate) > offered and len(asking) < 20:
             turn += 1
-            way = ("single", "single", "atomic", "copy")[turn % 4]
-            jobs = client.make({"single": 3, "atomic": 5, "copy": 10}[way], _bulk_task(way, turn))
+            way = ("several", "alone", "atomic", "copy")[turn % 4]
+            count = {"several": 3, "alone": 1, "atomic": 5, "copy": 10}[way]
+            jobs = client.make(count, _bulk_task(way, turn))
             offered += len(jobs)
             task = asyncio.create_task(client.submit(jobs, way))
             asking.add(task)

@@ -239,8 +239,12 @@ class _Session:
         session = self._session_id()
         path = f"{self._folders['members']}/{self.node}"
         value = str(self.node).encode()
-        with contextlib.suppress(NodeExistsError):
+        try:
             _got(self._client.create_async(path, value, ephemeral=True), until)
+        except NodeExistsError:
+            pass
+        except NoNodeError:
+            raise self._lost(self._folders["members"]) from None
         self._member_of = session
 
     def look(self) -> View:
@@ -290,9 +294,7 @@ class _Session:
         try:
             names, stat = _got(self._client.get_children_async(folder, include_data=True), until)
         except NoNodeError:
-            self._made_folders = False  # the server has lost everything
-            self._listings.clear()
-            raise CoordinatorUnavailable(f"ZooKeeper: {folder} is gone, and made again") from None
+            raise self._lost(folder) from None
         known = self._listings.get(kind)
         if known is None or known.at != stat.pzxid:
             asked = [(name, self._client.get_async(f"{folder}/{name}")) for name in names]
@@ -330,8 +332,18 @@ class _Session:
         path = ""
         for part in folder.strip("/").split("/"):
             path = f"{path}/{part}"
-            with contextlib.suppress(NodeExistsError):
+            try:
                 _got(self._client.create_async(path), until)
+            except NodeExistsError:
+                continue
+            except NoNodeError:  # the part before it has just been removed
+                raise self._lost(folder) from None
+
+    def _lost(self, folder: str) -> CoordinatorUnavailable:
+        """Return the error for a server that has lost everything; the next call makes the folders anew."""
+        self._made_folders = False
+        self._listings.clear()
+        return CoordinatorUnavailable(f"ZooKeeper: {folder} is gone, and made again")
 
 
 def _got(answer: Any, until: float) -> Any:
