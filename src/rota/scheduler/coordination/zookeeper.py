@@ -340,7 +340,7 @@ class _Session:
                 raise self._lost(folder) from None
 
     def _lost(self, folder: str) -> CoordinatorUnavailable:
-        """Return the error for a server that has lost everything; the next call makes the folders anew."""
+        """Return the error for a server that has lost everything; the next call makes its folders."""
         self._made_folders = False
         self._listings.clear()
         return CoordinatorUnavailable(f"ZooKeeper: {folder} is gone, and made again")
