@@ -126,10 +126,10 @@ _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
     where e.kind is not null and not rota.is_internal_task(e.task)
       and rota.is_wanted(e.namespace, e.kind, rota.queue_of(e.lane), e.task)"""
 
-# Where each bucket but the first begins. PostgreSQL keeps whole microseconds.
-_BUCKETS = (
-    f"'{{{','.join(f'{1 + int(round(bound * 1e6, 3))} us' for bound in BOUNDS)}}}'::interval[]"
-)
+# Where each bucket but the first begins. PostgreSQL keeps whole microseconds, and 14 reads no more than
+# 32 bits of them: seconds it is.
+_MICROSECONDS = [1 + int(round(bound * 1e6, 3)) for bound in BOUNDS]
+_BUCKETS = f"'{{{','.join(f'{n // 1_000_000}.{n % 1_000_000:06d} s' for n in _MICROSECONDS)}}}'::interval[]"
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
 _MACRO = re.compile(
