@@ -73,6 +73,7 @@ def make_document(
     schemas = components.setdefault("schemas", {})
     schemas["Problem"] = _PROBLEM
     _without_offset(schemas)
+    _naming_a_task(schemas)
     return msgspec.json.encode(document)
 
 
@@ -81,6 +82,16 @@ def _without_offset(schemas: dict[str, Any]) -> None:
     for name, schema in schemas.items():
         if name.rpartition("_")[2] == "Occurrence" and "local" in schema.get("properties", {}):
             schema["properties"]["local"] = _WALL_TIME
+
+
+def _naming_a_task(schemas: dict[str, Any]) -> None:
+    """Describe that a submit names its task, by one of two words; types of fields can't say so."""
+    words = ("task", "job_type")
+    for schema in schemas.values():
+        if all(word in schema.get("properties", {}) for word in words):
+            schema["anyOf"] = [
+                {"required": [word], "properties": {word: {"type": "string"}}} for word in words
+            ]
 
 
 def _complete(operation: dict[str, Any], method: str, policy: Policy) -> None:
