@@ -129,7 +129,8 @@ _TELL = """insert into rota.outbox (id, namespace, kind, task, job_id, detail)
 # Where each bucket but the first begins. PostgreSQL keeps whole microseconds, and 14 reads no more than
 # 32 bits of them: seconds it is.
 _MICROSECONDS = [1 + int(round(bound * 1e6, 3)) for bound in BOUNDS]
-_BUCKETS = f"'{{{','.join(f'{n // 1_000_000}.{n % 1_000_000:06d} s' for n in _MICROSECONDS)}}}'::interval[]"
+_SECONDS = [f"{n // 1_000_000}.{n % 1_000_000:06d} s" for n in _MICROSECONDS]
+_BUCKETS = f"'{{{','.join(_SECONDS)}}}'::interval[]"
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
 _MACRO = re.compile(
