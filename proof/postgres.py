@@ -131,7 +131,7 @@ async def run_suites(version: str, bin_dir: Path, arguments: list[str]) -> int:
         await server.make(_FAST)
         tests = [f"tests/{suite}" for suite in SUITES]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile",
+            sys.executable, "-m", "pytest", "-q", "-n", "4", "--dist", "loadfile",
             "-p", "no:cacheprovider", *tests, *arguments,
             cwd=_ROOT, env={**os.environ, "ROTA_TEST_DATABASE_URL": server.url},
         )  # fmt: skip
