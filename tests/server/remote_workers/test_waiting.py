@@ -48,6 +48,7 @@ async def test_who_waits_goes_on_waiting_when_the_line_that_hears_is_cut(
         waiting = asyncio.create_task(worker.claim(wait=30))
         await eventually(lambda: is_idle(server), what="advertise_idle")
         subscriptions = server.context.subscriptions
+        await eventually(lambda: UUID(worker.id) in subscriptions._locked, what="the line")
         before = subscriptions._connection
         before.terminate()
         await eventually(
