@@ -36,7 +36,7 @@ SETTINGS = {"heartbeat": 0.3, "missed_heartbeats": 3, "shard_lease": 0.9, "proce
             "connect_timeout": 5.0}  # fmt: skip
 _RATE = 60.0
 _CUTS = 6  # lost lines of one victim
-_PATIENCE = 60.0
+_PATIENCE = 180.0  # of a machine that has other work: a victim gets a small part of the jobs
 
 
 class Process:
