@@ -10,7 +10,7 @@ from proof.resource_tasks import AMOUNTS, GPU, LARGEST, LONGEST
 from rota import App, Context, Retry
 
 _SOME = Retry(max_attempts=8, base=0.3)
-_WEIGHTS = {"one_gpu": 20.0, "two_gpus": 6.0, LARGEST: 4.0}
+_WEIGHTS = {"one_gpu": 20.0, "two_gpus": 6.0, LARGEST: 1.5}
 # When everything is mended: the small ones keep every machine busy for longer than a large one may
 # wait, and the large one comes last.
 LATE = {"one_gpu": 300, "two_gpus": 40, LARGEST: 1}
